@@ -9,7 +9,7 @@ from typing import NamedTuple
 # A change is marked if the median differs by this factor and the rounds agree: all of them, or nine of ten. Fewer rounds than
 # MIN_ROUNDS often agree by chance.
 NOTABLE_CHANGE = 1.05
-MIN_ROUNDS = 5
+MIN_ROUNDS = 7
 
 
 class Build(NamedTuple):

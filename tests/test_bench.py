@@ -110,8 +110,8 @@ def comparison(here, other):
 
 
 @pytest.mark.parametrize("here, other, change", [
-    ([1.1] * 5, [1.0] * 5, "SLOWER"), ([1.0] * 5, [1.1] * 5, "faster"), ([1.04] * 5, [1.0] * 5, ""),
-    ([1.1] * 4, [1.0] * 4, ""), ([1.2] * 6 + [0.9], [1.0] * 7, ""), ([1.2] * 9 + [0.9], [1.0] * 10, "SLOWER"),
+    ([1.1] * 7, [1.0] * 7, "SLOWER"), ([1.0] * 7, [1.1] * 7, "faster"), ([1.04] * 7, [1.0] * 7, ""),
+    ([1.1] * 6, [1.0] * 6, ""), ([1.2] * 6 + [0.9], [1.0] * 7, ""), ([1.2] * 9 + [0.9], [1.0] * 10, "SLOWER"),
 ], ids=["slower", "faster", "too little", "too few rounds", "one of seven disagrees", "one of ten disagrees"])
 def test_a_change_is_marked_if_the_rounds_agree(here, other, change):
     assert comparison(here, other)["change"] == change
@@ -127,7 +127,7 @@ def test_a_value_of_zero_has_no_ratio():
 
 
 def test_the_second_table():
-    rows = [comparison([1.1] * 5, [1.0] * 5), bench_figures.compare([Sample("new", 2)], [], "berth exited with 64: bad flag"),
+    rows = [comparison([1.1] * 7, [1.0] * 7), bench_figures.compare([Sample("new", 2)], [], "berth exited with 64: bad flag"),
             bench_figures.compare([Sample("failed", 0)], [Sample("failed", 0)])]
     assert bench_figures.comparison_table(rows, "HEAD~3") == [
         "figure  this tree         HEAD~3  ratio     spread",
