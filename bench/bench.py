@@ -391,9 +391,10 @@ def print_results(options, results):
         print(f"{name}: {text}")
     if options.commit:
         comparisons = results.comparisons()
-        print(f"\nThis tree compared with {options.against} ({options.commit[:12]}), measured by turns:")
-        print("\n".join(comparison_table(comparisons, options.against)))
-        print("\n".join(unavailable_lines(comparisons, options.against)))
+        revision = options.against if len(options.against) <= 16 else options.commit[:12]
+        print(f"\nThis tree compared with {revision} (commit {options.commit[:12]}), measured by turns:")
+        for line in [*comparison_table(comparisons, revision), *unavailable_lines(comparisons, revision)]:
+            print(line)
 
 
 def as_json(options, results):
