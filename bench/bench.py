@@ -4,17 +4,23 @@ Most figures are ratios of two times that are measured alternately on the same m
 times on a shared machine mean little. Each ratio is measured in several rounds; the table shows the median
 of the rounds and their spread. A figure above its limit is marked. The exit code is then 1 only with
 --check, because a busy machine can cause it.
+
+With --against, each round measures this tree and the other revision, and a second table compares the two. The code here
+measures both; only the folder with the programs differs.
 """
 
-import argparse
+import contextlib
+import functools
 import json
 import os
 import pathlib
+import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
 
+import bench_options
 import make_history
 import packing_bench
 import python_bench
@@ -23,336 +29,400 @@ import redis_bench
 import serve_bench
 import simulation_bench
 import untrusted_files_bench
+from bench_figures import Build, Fact, Measurement, Results, Sample, comparison_table, figure_table, is_exceeded, unavailable_lines
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BIN = ROOT / "build" / "bin"
-BENCH = ROOT / "build" / "bench"
 MEMORY = pathlib.Path("/dev/shm")
-PARTS = ("commands", "lease", "redis", "queue", "load", "python", "simulation", "report", "serve", "packing", "planted",
-         "micro")
+DRIVER_START_MS = 300
+
+
+class Bench:
+    """What all parts share: the options, the builds, a temporary folder, and an environment for each build."""
+
+    def __init__(self, options, builds, folder):
+        self.options = options
+        self.this_tree = builds[0]
+        self.folder = folder
+        # Each build has its own harbour and simulated driver: the formats of their files may differ.
+        self.environments = {build.label: queue_bench.env_in_folder({**os.environ, "BERTH_SIM": "8x80GiB"}, self.new_folder())
+                             for build in builds}
+
+    def env(self, build, **variables):
+        return {**self.environments[build.label], **variables}
+
+    def new_folder(self, base=None):
+        return pathlib.Path(tempfile.mkdtemp(dir=base or self.folder))
+
+    @contextlib.contextmanager
+    def new_harbour(self, build, base, **variables):
+        """The environment of a new harbour and a new simulated driver in `base`."""
+        with tempfile.TemporaryDirectory(dir=base) as own:
+            yield queue_bench.env_in_folder(self.env(build, **variables), pathlib.Path(own))
+
+    def flock(self):
+        return command("flock", self.folder / "lock", "true")
+
+
+def command(*words):
+    return shlex.join(map(str, words))
 
 
 def time_commands(commands, runs, env, warmup=20):
-    """Median wall time in seconds of each command, by hyperfine, without a shell."""
+    """Median wall time in milliseconds of each command, by hyperfine, without a shell."""
     with tempfile.NamedTemporaryFile() as file:
         subprocess.run(["hyperfine", "--shell=none", "--style=none", f"--warmup={warmup}",
                         f"--runs={runs}", f"--export-json={file.name}", *commands],
-                       env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return [result["median"] for result in json.load(file)["results"]]
+                       env=env, check=True, capture_output=True)
+        return [1000 * result["median"] for result in json.load(file)["results"]]
 
 
-def compare(name, subject, yardstick, limit, rounds, runs, env):
-    """One line of the table: `subject` against `yardstick`, both commands."""
-    pairs = [time_commands([subject, yardstick], runs, env) for _ in range(rounds)]
-    return figure(name, subject.replace(f"{BIN}/", ""), yardstick.replace(env["FLOCK_FILE"], "FILE"),
-                  [1000 * a for a, _ in pairs], [1000 * b for _, b in pairs], limit)
+def commands(bench):
+    """Short commands, compared with commands of the system."""
+    flock = bench.flock()
+    for name, arguments, yardstick, about, limit in (
+            ("berth --version", ["--version"], "true", "true", 1.4),
+            ("berth status", ["status", "--json"], flock, "flock FILE true", 2.0),
+            ("berth run", ["run", "--", "true"], flock, "flock FILE true", 1.35)):
+        def measure(build):
+            times = time_commands([command(build.berth, *arguments), yardstick], bench.options.runs, bench.env(build))
+            return [Sample(name, *times, limit, (command("berth", *arguments), about))]
+        yield Measurement(bench.options.rounds, measure)
 
 
-def micro_benchmarks(env):
-    """The library's own figures, in microseconds, from Google Benchmark: for orientation, without a yardstick."""
-    output = subprocess.run([BENCH / "berth_bench", "--benchmark_format=json",
-                             "--benchmark_repetitions=5", "--benchmark_report_aggregates_only=true"],
-                            env=env, check=True, capture_output=True, text=True).stdout
-    return {entry["run_name"]: {"median_us": entry["real_time"]}
-            for entry in json.loads(output)["benchmarks"] if entry["aggregate_name"] == "median"}
+def driver(bench):
+    """A driver that starts slowly, as a real one without persistence mode: how much longer `berth run -- true` takes than the
+    shortest possible program that starts a session of the same driver, and how often it starts one."""
+    description = bench.folder / "slow_driver.json"
+    description.write_text(json.dumps({"gpus": [{"memory": "80GiB", "count": 8}],
+                                       "faults": [{"call": "nvmlInit", "delay": f"{DRIVER_START_MS}ms"}]}))
+    runs = max(3, bench.options.runs // 20)
+    session = bench.this_tree.bench / "driver_session"
+
+    def library(build):
+        return build.driver / "libnvidia-ml.so.1"
+
+    def added_time(build):
+        env = bench.env(build, BERTH_SIM=str(description))
+        ours, shortest = time_commands([command(build.berth, "run", "--", "true"), command(session, library(build))], runs, env,
+                                       warmup=1)
+        return [Sample(f"berth run, driver start of {DRIVER_START_MS} ms: added time (ms)", ours - shortest, limit=5.0)]
+
+    def sessions(build):
+        with bench.new_harbour(build, bench.folder, BERTH_SIM=str(description)) as env:
+            for _ in range(runs):
+                subprocess.run([build.berth, "run", "--", "true"], env=env, check=True, capture_output=True)
+            count = subprocess.run([session, library(build), "count"], env=env, check=True, capture_output=True, text=True).stdout
+        return [Sample("driver sessions that a berth run starts", int(count) / runs, limit=1.0)]
+
+    yield Measurement(bench.options.rounds, added_time)
+    yield Measurement(1, sessions)
 
 
-def lease_pairs(rounds, env, base, port):
+def lease_pair(build, env, port):
     """Milliseconds of acquire + release in one process, and of BRPOP + LPUSH on that Redis, by turns."""
-    with tempfile.TemporaryDirectory(dir=base) as own:
-        output = subprocess.run([BENCH / "lease_bench", "pairs", str(rounds), str(port)], check=True,
-                                env=queue_bench.env_in_folder(env, pathlib.Path(own)), capture_output=True, text=True).stdout
-    pairs = json.loads(output)
-    return [pair["berth_us"] / 1000 for pair in pairs], [pair["redis_us"] / 1000 for pair in pairs]
+    output = subprocess.run([build.bench / "lease_bench", "pairs", "1", str(port)], check=True, env=env, capture_output=True,
+                            text=True).stdout
+    (pair,) = json.loads(output)
+    return pair["berth_us"] / 1000, pair["redis_us"] / 1000
 
 
-def against_redis(rounds, env, folder):
+def lease(bench):
     """acquire + release in one process against BRPOP + LPUSH on a Redis of its own, by turns.
 
-    Redis keeps nothing on a disk here, so the limit is for a harbour in memory (a tmpfs, as /tmp is on
-    many systems). The figure for the file system of /tmp is measured, too."""
+    Redis keeps nothing on a disk here, so the harbour in memory (a tmpfs, as /tmp is on many systems) is the fair comparison.
+    The file system of /tmp has its own limit."""
     with redis_bench.own_server() as server:
-        return [figure(f"acquire + release, in {name}", "in one process", "BRPOP + LPUSH, local Redis",
-                       *lease_pairs(rounds, env, base, server.port), 0.5)
-                for name, base in (("memory", MEMORY), ("/tmp", folder))]
+        for name, base, limit in (("memory", MEMORY, 0.45), ("/tmp", bench.folder, 0.6)):
+            def measure(build):
+                with bench.new_harbour(build, base) as env:
+                    return [Sample(f"acquire + release, in {name}", *lease_pair(build, env, server.port), limit,
+                                   ("in one process", "BRPOP + LPUSH, local Redis"))]
+            yield Measurement(bench.options.rounds, measure)
 
 
-def redis_figures(options, env):
+def redis(bench):
     """The harbour in Redis: leases, hand-overs that go only through Redis, and the load of many hosts."""
+    options = bench.options
     with redis_bench.own_server() as server:
-        shared = {**env, "BERTH_URL": server.tcp_url()}
-        results = [figure("acquire + release, harbour in Redis", "in one process", "BRPOP + LPUSH, the same Redis",
-                          *lease_pairs(options.rounds, shared, MEMORY, server.port), 4.0)]
-    near, far = (redis_bench.handovers(options.rounds, options.handovers // 2, delay, env, MEMORY)
-                 for delay in (0, redis_bench.DELAY))
-    # A round trip on one machine is so short that the client's own work takes as long as many of them. So the number of
-    # round trips is computed from the time that they add with a slower connection.
-    counted = [(redis_bench.berth_overhead_us(b) - redis_bench.berth_overhead_us(a)) / (b["ping_us"] - a["ping_us"])
-               for a, b in zip(near, far)]
-    in_pings = [redis_bench.berth_overhead_us(one) / one["ping_us"] for one in far]
-    results += [bound("hand-over through Redis, beyond LPUSH to BRPOP (round trips)", statistics.median(counted), 3.0, counted),
-                bound("the same with Redis 1 ms away, as time (PINGs)", statistics.median(in_pings), None, in_pings)]
-    facts = [redis_bench.handover_fact(name, rounds) for name, rounds in (("on this host", near), ("1 ms away", far))]
-    for hold_ms in (redis_bench.HOLD_MS, 0):
-        loads = [redis_bench.load(hosts, hold_ms, options.seconds, env, MEMORY) for hosts in redis_bench.HOSTS]
-        facts += [redis_bench.fact(load, hold_ms) for load in loads]
-        if hold_ms:
-            share = loads[-1].grants / loads[-1].hosts / loads[0].grants
-            name = f"grants per host: {loads[0].hosts} host / {loads[-1].hosts} hosts (ratio)"
-            results.append(bound(name, 1 / share, 1.5))
-    return results, facts
+        def leases(build):
+            with bench.new_harbour(build, MEMORY, BERTH_URL=server.tcp_url()) as env:
+                return [Sample("acquire + release, harbour in Redis", *lease_pair(build, env, server.port), 4.0,
+                               ("in one process", "BRPOP + LPUSH, the same Redis"))]
+        yield Measurement(options.rounds, leases)
+
+    def handovers(build):
+        near, far = (redis_bench.handovers(build, options.rounds, options.handovers // 4 + 1, delay, bench.env(build), MEMORY)
+                     for delay in (0, redis_bench.DELAY))
+        # A round trip on one machine is so short that the client's own work takes as long as many of them. So the number of
+        # round trips is computed from the time that they add with a slower connection.
+        overhead = redis_bench.berth_overhead_us
+        found = [Sample("hand-over through Redis, beyond LPUSH to BRPOP (round trips)",
+                        (overhead(b) - overhead(a)) / (b["ping_us"] - a["ping_us"]), limit=3.0) for a, b in zip(near, far)]
+        found += [Sample("the same with Redis 1 ms away, as time (PINGs)", overhead(one) / one["ping_us"]) for one in far]
+        return found + [Fact(*redis_bench.handover_fact(name, rounds)) for name, rounds in (("on this host", near),
+                                                                                            ("1 ms away", far))]
+    yield Measurement(options.slow_rounds, handovers)
+
+    def load_of_hosts(build):
+        found = []
+        for hold_ms in (redis_bench.HOLD_MS, 0):
+            loads = [redis_bench.load(build, hosts, hold_ms, options.seconds, bench.env(build), MEMORY)
+                     for hosts in redis_bench.HOSTS]
+            found += [Fact(*redis_bench.fact(load, hold_ms)) for load in loads]
+            if hold_ms:
+                share = loads[-1].grants / loads[-1].hosts / loads[0].grants
+                found.append(Sample(f"grants per host: {loads[0].hosts} host / {loads[-1].hosts} hosts (ratio)", 1 / share,
+                                    limit=1.5))
+        return found
+    yield Measurement(options.slow_rounds, load_of_hosts)
 
 
-def figure(name, subject, yardstick, subject_ms, yardstick_ms, limit):
-    """One line of the table, from times taken by turns."""
-    ratios = [a / b for a, b in zip(subject_ms, yardstick_ms)]
-    return {"name": name, "subject": subject, "yardstick": yardstick,
-            "subject_ms": statistics.median(subject_ms), "yardstick_ms": statistics.median(yardstick_ms),
-            "ratio": statistics.median(ratios), "ratio_low": min(ratios), "ratio_high": max(ratios),
-            "limit": limit}
+def queue(bench):
+    """Hand-over with 10 and 1,000 waiters, wake-ups, what idle waiters cost, and a request that need not wait."""
+    options = bench.options
+    short_queue, longest = bench_options.SHORT_QUEUE, options.waiters
+
+    def job(build):
+        return build.bench / "handover_job"
+
+    def handovers(build):
+        measured = queue_bench.handovers(build.berth, job(build), bench.env(build, BERTH_SIM="1x24GiB"), bench.folder,
+                                         (short_queue, longest), options.handovers)
+        found = []
+        for name, limit, summary in (("hand-over", 3.0, statistics.median),
+                                     ("hand-over p99", 2.5, lambda times: queue_bench.percentile(times, 0.99))):
+            short, long = (summary(gaps) / 1000 for gaps, _ in measured.values())
+            found.append(Sample(f"{name}, {longest} waiting", long, short, limit, (f"{longest} waiting", f"{short_queue} waiting")))
+        _, woken = measured[longest]
+        return [*found, Sample(f"waiters woken per release, {longest} waiting", woken, limit=2.0)]
+    yield Measurement(options.slow_rounds, handovers)
+
+    def idle(build):
+        cpu, memory = queue_bench.idle(build.berth, job(build), bench.env(build, BERTH_SIM="1x24GiB"), bench.folder, longest)
+        return [Sample(f"CPU time of {longest} idle waiters in {queue_bench.IDLE_SECONDS} s (s)", cpu, limit=0.1),
+                Sample("resident memory of a waiter (MiB)", memory, limit=3.0)]
+    yield Measurement(options.slow_rounds, idle)
+
+    with contextlib.ExitStack() as stack:
+        @functools.cache
+        def harbours(build):
+            """The environments of a harbour with many waiting tickets, and of one without."""
+            env = bench.env(build, BERTH_SIM="2x24GiB")
+            many = stack.enter_context(queue_bench.waiting_for_gpu_0(build.berth, job(build), env, bench.folder, longest))
+            return many, stack.enter_context(bench.new_harbour(build, bench.folder, BERTH_SIM="2x24GiB"))
+
+        def no_wait(build):
+            run = command(build.berth, "run", "--no-wait", "--gpu", "1", "--", "true")
+            (many,), (none,) = (time_commands([run], options.runs // 4 + 1, env, warmup=5) for env in harbours(build))
+            return [Sample(f"berth run --no-wait beside {longest} waiting", many, none, 2.0,
+                           (f"{longest} tickets wait for another GPU", "an empty queue"))]
+        yield Measurement(options.rounds, no_wait)
 
 
-def queue_figures(options, env, folder):
-    """Hand-over with 1, 10, 100 and 1,000 waiters, wake-ups, and what idle waiters cost."""
-    berth, job = BIN / "berth", BENCH / "handover_job"
-    results, facts = [], []
-    medians = {}
-    wakes = {}
-    for waiting in (1, 10, 100, options.waiters):
-        gaps, wakes[waiting] = queue_bench.handover(berth, job, env, folder, waiting, options.handovers)
-        medians[waiting] = statistics.median(gaps)
-        facts.append((f"hand-over, {waiting} waiting", f"median {medians[waiting] / 1000:.2f} ms, "
-                      f"p99 {queue_bench.percentile(gaps, 0.99) / 1000:.2f} ms, "
-                      f"{wakes[waiting]:.2f} waiters woken per release"))
-    results.append(figure(f"hand-over, {options.waiters} waiting", f"{options.waiters} waiting", "10 waiting",
-                          [medians[options.waiters] / 1000], [medians[10] / 1000], 3.0))
-    results.append(bound(f"waiters woken per release, {options.waiters} waiting", wakes[options.waiters], 2.0))
-    cpu, memory = queue_bench.idle(berth, job, env, folder, options.waiters)
-    results.append(bound(f"CPU time of {options.waiters} idle waiters in {queue_bench.IDLE_SECONDS} s (s)", cpu, 0.1))
-    results.append(bound("resident memory of a waiter (MiB)", memory, 6.0))
-    return results, facts
-
-
-def bound(name, value, most, spread=()):
-    """A figure that is not a ratio of times, with its limit, and the spread of the values behind it."""
-    return {"name": name, "value": value, "ratio": value, "limit": most,
-            **({"value_low": min(spread), "value_high": max(spread)} if spread else {})}
-
-
-def load_figures(options, env):
+def load(bench):
     """Many jobs by many workers: grants per second, and whether grants become slower."""
-    output = subprocess.run([BENCH / "lease_bench", "load", "64", str(options.jobs), BIN / "berth", "run", "--",
-                             "/bin/true"], env=env, check=True, capture_output=True, text=True,
-                            ).stdout
-    done = json.loads(output)
-    part = len(done) // 10
-    first, last = done[part] - done[0], done[-1] - done[-1 - part]
-    facts = [(f"{options.jobs} jobs, 8 GPUs, 64 workers", f"{1000 * len(done) / done[-1]:.0f} grants per second")]
-    return [figure("time per grant, last tenth of the jobs", "the last tenth of the jobs", "the first tenth", [last / part],
-                   [first / part], 1.5)], facts
+    def measure(build):
+        with bench.new_harbour(build, bench.folder) as env:
+            output = subprocess.run([build.bench / "lease_bench", "load", "64", str(bench.options.jobs), build.berth, "run", "--",
+                                     "/bin/true"], env=env, check=True, capture_output=True, text=True).stdout
+        done = json.loads(output)
+        part = len(done) // 10
+        first, last = done[part] - done[0], done[-1] - done[-1 - part]
+        return [Sample("time per grant, last tenth of the jobs", last / part, first / part, 1.5,
+                       ("the last tenth of the jobs", "the first tenth")),
+                Fact(f"{bench.options.jobs} jobs, 8 GPUs, 64 workers", f"{1000 * len(done) / done[-1]:.0f} grants per second")]
+    yield Measurement(bench.options.slow_rounds, measure)
 
 
-def simulation_figures(options):
+def python(bench):
+    """The Python package: its import, and leases in a warm process against the same in C++."""
+    options = bench.options
+
+    def import_time(build):
+        ours, bare = time_commands([command(sys.executable, "-c", "import berth"), command(sys.executable, "-c", "pass")],
+                                   max(2, options.runs // 10), python_bench.with_package(bench.env(build), build), warmup=2)
+        return [Sample("time of 'import berth' (ms)", ours - bare, limit=15.0)]
+    yield Measurement(options.rounds, import_time)
+
+    for name, base in (("memory", MEMORY), ("/tmp", bench.folder)):
+        with contextlib.ExitStack() as stack:
+            @functools.cache
+            def workers(build):
+                env = stack.enter_context(bench.new_harbour(build, base))
+                return stack.enter_context(python_bench.lease_workers(env, build))
+
+            def leases(build):
+                ours, theirs = (worker.measure_round() / 1000 for worker in workers(build))
+                return [Sample(f"acquire + release in Python, in {name}", ours, theirs, 2.0,
+                               ("in one Python process", "in one C++ process"))]
+            # More rounds: the time of a lease depends on whether the helper process of the driver is still awake.
+            yield Measurement(3 * options.rounds, leases)
+
+
+def peers(bench):
+    """Tools of other authors with a similar purpose."""
+    missing = {"GPUGET": "GPUGET is not on PyPI, and needs pycuda, which needs CUDA's headers"}
+    for package, (make, limit) in python_bench.PEER_TOOLS.items():
+        if not python_bench.is_installed(package):
+            missing[package] = "the package could not be installed"
+            continue
+
+        @functools.cache
+        def peer(build):
+            return make(bench.env(build), bench.new_folder(), build)
+
+        def measure(build):
+            tool = peer(build)
+            # Python starts many times slower than berth.
+            times = time_commands([tool.ours, tool.theirs], max(2, bench.options.runs // 20 // tool.jobs), tool.env, warmup=1)
+            return [Sample(tool.name, *(time / tool.jobs for time in times), limit, tool.about)]
+        yield Measurement(bench.options.rounds, measure)
+    yield Measurement(1, lambda build: [Fact(name, f"not measured: {why}") for name, why in missing.items()])
+
+
+def simulation(bench):
     """Decisions about many GPUs: how many per second, and how much longer they take with a long queue."""
-    program = BENCH / "simulate"
-    results = []
-    for case, (short, long) in simulation_bench.growth(program, options.rounds).items():
-        name = f"decision, {long['queued']:,} queued, {simulation_bench.CASES[case]}"
-        results.append(figure(name, f"{long['queued']:,} queued", f"{short['queued']:,} queued", long["ms"], short["ms"],
-                              10.0))
-    if options.full:
-        runs = simulation_bench.all_waits(program)
-        (ROOT / "build" / "simulation.json").write_text(json.dumps(runs) + "\n")
-    else:
-        runs = [simulation_bench.waits(program, simulation_bench.JOBS // 10, *simulation_bench.SCENARIOS[0])]
-    return results, [simulation_bench.fact(run) for run in runs]
+    def measure(build):
+        found = []
+        for case, (short, long) in simulation_bench.growth(build.bench / "simulate", bench.options.rounds).items():
+            name = f"decision, {long['queued']:,} queued, {simulation_bench.CASES[case]}"
+            found += [Sample(name, many, few, 10.0, (f"{long['queued']:,} queued", f"{short['queued']:,} queued"))
+                      for many, few in zip(long["ms"], short["ms"])]
+        return found
+    yield Measurement(bench.options.slow_rounds, measure)
 
-
-def packing_figures(options, env, folder):
-    """A batch of 200 jobs after learning, against a lower bound, and against one job per GPU."""
-    own = folder / "packing"
-    own.mkdir()
-    makespans, failed, bound_s = packing_bench.measure(BIN, queue_bench.env_in_folder(env, own), own, passes=options.passes)
-    passes = ", ".join(f"{makespan / bound_s:.2f}" for makespan in makespans)
-    facts = [(f"makespan of 200 jobs / lower bound ({bound_s:.0f} s), after 0 to {len(makespans) - 1} earlier runs", passes)]
-    return [bound("makespan of 200 jobs / lower bound (ratio)", makespans[-1] / bound_s, 1.15),
-            bound("makespan of 200 jobs / with one job per GPU (ratio)", makespans[-1] / makespans[0], 0.5),
-            bound("failed jobs, such as out of memory", failed, 0)], facts
-
-
-def import_cost(rounds, runs, env):
-    """Milliseconds that `import berth` adds to the start of Python."""
-    pairs = [time_commands([f"{sys.executable} -c 'import berth'", f"{sys.executable} -c pass"], runs,
-                           python_bench.with_package(env), warmup=2) for _ in range(rounds)]
-    added = [1000 * (a - b) for a, b in pairs]
-    return bound("time of 'import berth' (ms)", statistics.median(added), 15.0, added)
-
-
-def python_against_cpp(rounds, env, folder):
-    """berth.acquire() + release() against the same in C++, both in a warm process."""
-    results = []
-    for name, base in (("memory", MEMORY), ("/tmp", folder)):
-        with tempfile.TemporaryDirectory(dir=base) as own:
-            pairs = python_bench.lease_rounds(rounds, queue_bench.env_in_folder(env, pathlib.Path(own)))
-        results.append(figure(f"acquire + release in Python, in {name}", "in one Python process", "in one C++ process",
-                              [ours / 1000 for ours, _ in pairs], [theirs / 1000 for _, theirs in pairs], 2.0))
-    return results
-
-
-def compare_with_peer(peer, rounds, runs):
-    """A tool of other authors; without a limit, since it does something else."""
-    runs = max(2, runs // peer.jobs)
-    pairs = [time_commands([peer.ours, peer.theirs], runs, peer.env, warmup=1) for _ in range(rounds)]
-    return figure(peer.name, *peer.about, [1000 * a / peer.jobs for a, _ in pairs],
-                  [1000 * b / peer.jobs for _, b in pairs], None)
-
-
-def python_figures(options, env, folder):
-    """The Python package, and other tools with a similar purpose."""
-    runs = max(1, options.runs // 20)  # Python starts many times slower than berth
-    # More rounds for leases: their time depends on whether the helper process of the driver is still awake.
-    results = [import_cost(options.rounds, 2 * runs, env), *python_against_cpp(3 * options.rounds, env, folder)]
-    peers, missing = python_bench.peers(env, folder)
-    return results + [compare_with_peer(peer, options.rounds, runs) for peer in peers], missing
-
-
-def report_figures(options, env, folder):
-    """`berth report` over a million lines of history; without a yardstick, since no comparable tool exists."""
-    harbour = folder / "history"
-    harbour.mkdir(mode=0o1777)
-    size = make_history.write(harbour / "archive", options.entries)
-    command = f"{BIN}/berth report --since 400d"
-    times = [time_commands([command], 1, {**env, "BERTH_DIR": str(harbour)}, warmup=1)[0]
-             for _ in range(options.rounds)]
-    return [bound(f"berth report, {options.entries} entries (s)", statistics.median(times), 2.0, times)], [
-        (f"berth report, {options.entries} entries", f"{size / 1e6:.0f} MB of history")]
-
-
-def serve_figures(options, env):
-    """`berth serve`: the load of 20 viewers, the time until a job is shown, and the size of the page."""
-    measured = serve_bench.measure(env, MEMORY, options.rounds, 2 * options.seconds)
-    shares, shown, loads, cards = (measured[key] for key in ("shares", "shown", "loads", "cards"))
-    return [bound(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers (% of a core)", statistics.median(shares), 3.0, shares),
-            bound("start of a job until Chromium shows it, slowest (s)", max(shown), 1.0, shown),
-            bound("page load in Chromium on this host (ms)", statistics.median(loads), None, loads),
-            bound("page load until 8 GPUs are shown (ms)", statistics.median(cards), None, cards),
-            bound("size of the page with all files (KB)", measured["bytes"] / 1000, 150.0)]
-
-
-def untrusted_files_figures(options, env):
-    """A decision with 60,000 untrusted files of another user in the harbour, against 6,000."""
-    harbours = untrusted_files_bench.HarboursWithUntrustedFiles(env, BIN, MEMORY)
-    few, many = untrusted_files_bench.FEW, untrusted_files_bench.MANY
-    try:
-        times = {count: [1000 * time_commands([harbours.command()], 3, harbours.environments[count], warmup=1)[0]
-                         for _ in range(options.rounds)] for count in (many, few)}
-    finally:
-        harbours.remove()
-    return [figure(f"berth run, {many:,} untrusted files in the harbour", f"{many:,} files", f"{few:,} files",
-                   times[many], times[few], 12.0)]
-
-
-def is_exceeded(result):
-    return result["limit"] is not None and result["ratio"] > result["limit"]
-
-
-def print_results(results, facts, micro):
-    heading = ("figure", "berth", "yardstick", "ratio", "spread", "limit")
-    rows = []
-    for r in results:
-        limit_text = "" if r["limit"] is None else f"{r['limit']:.2f} {'EXCEEDED' if is_exceeded(r) else 'ok'}"
-        if "value" in r:
-            spread = f"{r['value_low']:.2f}-{r['value_high']:.2f}" if "value_low" in r else ""
-            rows.append((r["name"], f"{r['value']:.3f}", "", "", spread, limit_text))
+    def waits(build):
+        program = build.bench / "simulate"
+        if build is not bench.this_tree:
+            return []  # these are only facts
+        if bench.options.full:
+            runs = simulation_bench.all_waits(program)
+            (ROOT / "build" / "simulation.json").write_text(json.dumps(runs) + "\n")
         else:
-            rows.append((r["name"], f"{r['subject_ms']:.2f} ms", f"{r['yardstick_ms']:.2f} ms",
-                         f"{r['ratio']:.2f}", f"{r['ratio_low']:.2f}-{r['ratio_high']:.2f}", limit_text))
-    widths = [max(len(row[i]) for row in [heading, *rows]) for i in range(len(heading))]
-    for row in [heading, *rows]:
-        print("  ".join(cell.ljust(width) if i == 0 else cell.rjust(width)
-                        for i, (cell, width) in enumerate(zip(row, widths))).rstrip())
+            runs = [simulation_bench.waits(program, simulation_bench.JOBS // 10, *simulation_bench.SCENARIOS[0])]
+        return [Fact(*simulation_bench.fact(run)) for run in runs]
+    yield Measurement(1, waits)
+
+
+def packing(bench):
+    """A batch of 200 jobs after learning, against a lower bound, and against one job per GPU."""
+    def measure(build):
+        own = bench.new_folder()
+        makespans, failed, bound_s = packing_bench.measure(build.bin, queue_bench.env_in_folder(bench.env(build), own), own,
+                                                           passes=bench.options.passes)
+        return [Sample("makespan of 200 jobs / lower bound (ratio)", makespans[-1] / bound_s, limit=1.15),
+                Sample("makespan of 200 jobs / with one job per GPU (ratio)", makespans[-1] / makespans[0], limit=0.5),
+                Sample("failed jobs, such as out of memory", failed, limit=0, summary=max),
+                Fact(f"makespan of 200 jobs / lower bound ({bound_s:.0f} s), after 0 to {len(makespans) - 1} earlier runs",
+                     ", ".join(f"{makespan / bound_s:.2f}" for makespan in makespans))]
+    yield Measurement(bench.options.slow_rounds, measure)
+
+
+def report(bench):
+    """`berth report` over a million lines of history; without a yardstick, since no comparable tool exists."""
+    harbour = bench.folder / "history"
+    harbour.mkdir(mode=0o1777)
+    size = make_history.write(harbour / "archive", bench.options.entries)
+    name = f"berth report, {bench.options.entries} entries"
+
+    def measure(build):
+        (time,) = time_commands([command(build.berth, "report", "--since", "400d")], 1, bench.env(build, BERTH_DIR=str(harbour)),
+                                warmup=1)
+        return [Sample(f"{name} (s)", time / 1000, limit=2.0), Fact(name, f"{size / 1e6:.0f} MB of history")]
+    yield Measurement(bench.options.rounds, measure)
+
+
+def serve(bench):
+    """`berth serve`: the load of 20 viewers, the time until a job is shown, and the size of the page."""
+    def measure(build):
+        measured = serve_bench.measure(build, bench.env(build), MEMORY, bench.options.rounds, 2 * bench.options.seconds)
+        return [*(Sample(f"berth serve, 8 GPUs, {serve_bench.VIEWERS} viewers (% of a core)", share, limit=3.0)
+                  for share in measured["shares"]),
+                *(Sample("start of a job until Chromium shows it, slowest (s)", time, limit=1.0, summary=max)
+                  for time in measured["shown"]),
+                *(Sample("page load in Chromium on this host (ms)", time) for time in measured["loads"]),
+                *(Sample("page load until 8 GPUs are shown (ms)", time) for time in measured["cards"]),
+                Sample("size of the page with all files (KB)", measured["bytes"] / 1000, limit=150.0)]
+    yield Measurement(bench.options.slow_rounds, measure)
+
+
+def untrusted(bench):
+    """A decision with 60,000 untrusted files of another user in the harbour, against 6,000."""
+    few, many = untrusted_files_bench.FEW, untrusted_files_bench.MANY
+    with contextlib.ExitStack() as stack:
+        @functools.cache
+        def harbours(build):
+            made = untrusted_files_bench.HarboursWithUntrustedFiles(bench.env(build), build, MEMORY)
+            stack.callback(made.remove)
+            return made
+
+        def measure(build):
+            both = harbours(build)
+            (slow,), (fast,) = (time_commands([both.command()], 3, both.environments[count], warmup=1) for count in (many, few))
+            return [Sample(f"berth run, {many:,} untrusted files in the harbour", slow, fast, 12.0,
+                           (f"{many:,} files", f"{few:,} files"))]
+        yield Measurement(bench.options.rounds, measure)
+
+
+def micro(bench):
+    """The library's own figures, from Google Benchmark: for orientation, without a yardstick."""
+    def measure(build):
+        output = subprocess.run([build.bench / "berth_bench", "--benchmark_format=json"], env=bench.env(build), check=True,
+                                capture_output=True, text=True).stdout
+        return [Sample(f"{entry['run_name'].removesuffix('/real_time')} (us)", entry["real_time"])
+                for entry in json.loads(output)["benchmarks"]]
+    yield Measurement(bench.options.rounds, measure)
+
+
+# The functions that measure the parts of bench_options.PARTS.
+PARTS = {part.__name__: part for part in (commands, driver, lease, redis, queue, load, python, peers, simulation, packing, report,
+                                          serve, untrusted, micro)}
+
+
+def print_results(options, results):
+    figures = results.figures()
+    print("\n".join(figure_table(figures)))
     print()
-    for r in results:
-        if "subject" in r:
-            print(f"{r['name']}: {r['subject']}  compared with  {r['yardstick']}")
+    for row in figures:
+        if "subject" in row:
+            print(f"{row['name']}: {row['subject']}  compared with  {row['yardstick']}")
     print()
-    for name, text in facts:
+    for name, text in results.facts.items():
         print(f"{name}: {text}")
-    if micro:
-        print("\nFunctions inside one process, median time:")
-    for name, entry in micro.items():
-        print(f"  {name:<40} {entry['median_us']:>9.1f} us")
+    if options.commit:
+        comparisons = results.comparisons()
+        revision = options.against if len(options.against) <= 16 else options.commit[:12]
+        print(f"\nThis tree compared with {revision} (commit {options.commit[:12]}), measured by turns:")
+        for line in [*comparison_table(comparisons, revision), *unavailable_lines(comparisons, revision)]:
+            print(line)
+
+
+def as_json(options, results):
+    against = {"revision": options.against, "commit": options.commit, "figures": results.comparisons()} if options.commit else None
+    return json.dumps({"figures": results.figures(), "facts": results.facts, "against": against}, indent=2) + "\n"
 
 
 def main():
-    parser = argparse.ArgumentParser(prog="./dev bench", description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of each comparison (default 7)")
-    parser.add_argument("--runs", type=int, default=200, help="runs of each command in a round (default 200)")
-    parser.add_argument("--waiters", type=int, default=1000, help="waiters in the longest queue (default 1000)")
-    parser.add_argument("--handovers", type=int, default=100, help="hand-overs to measure for each queue length (default 100)")
-    parser.add_argument("--jobs", type=int, default=10000, help="jobs that 64 workers run on 8 GPUs (default 10000)")
-    parser.add_argument("--seconds", type=int, default=5, help="seconds for each number of hosts with one Redis (default 5)")
-    parser.add_argument("--full", action="store_true", help="simulate all jobs and policies (takes minutes), and write "
-                        "build/simulation.json")
-    parser.add_argument("--passes", type=int, default=6, help="runs of the batch; each learns from earlier ones (default 6)")
-    parser.add_argument("--entries", type=int, default=1_000_000, help="lines of history (default 1000000)")
-    parser.add_argument("--only", choices=PARTS, help="measure only this part of the table")
-    parser.add_argument("--check", action="store_true", help="exit with 1 if a limit is exceeded")
-    options = parser.parse_args()
+    options = bench_options.parse(sys.argv[1:])
+    builds = [Build("this tree", ROOT / "build")]
+    if options.commit:
+        builds.append(Build(options.commit, ROOT / "build" / "against" / options.commit / "build"))
+    results = Results(builds)
+    busy = os.getloadavg()[0]
+    if busy > os.cpu_count() / 2:
+        print(f"./dev bench: other programs use this machine (load average {busy:.1f}), which makes times longer and less equal",
+              file=sys.stderr)
     with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        flock = f"flock {folder}/lock true"
-        env = queue_bench.env_in_folder({**os.environ, "BERTH_SIM": "8x80GiB", "FLOCK_FILE": f"{folder}/lock"}, folder)
-        results, facts, micro = [], [], {}
-
-        def is_selected(part):
-            return options.only in (None, part)
-
-        if is_selected("commands"):
-            results += [
-                compare("berth status", f"{BIN}/berth status --json", flock, 2.0, options.rounds, options.runs, env),
-                compare("berth run", f"{BIN}/berth run -- true", flock, 1.5, options.rounds, options.runs, env)]
-        if is_selected("lease"):
-            results += against_redis(options.rounds, env, folder)
-        if is_selected("redis"):
-            redis, more = redis_figures(options, env)
-            results += redis
-            facts += more
-        if is_selected("queue"):
-            queue, more = queue_figures(options, {**env, "BERTH_SIM": "1x24GiB"}, folder)
-            results += queue
-            facts += more
-        if is_selected("load"):
-            load, more = load_figures(options, env)
-            results += load
-            facts += more
-        if is_selected("python"):
-            python, more = python_figures(options, env, folder)
-            results += python
-            facts += more
-        if is_selected("simulation"):
-            simulation, more = simulation_figures(options)
-            results += simulation
-            facts += more
-        if is_selected("packing"):
-            packing, more = packing_figures(options, env, folder)
-            results += packing
-            facts += more
-        if is_selected("report"):
-            report, more = report_figures(options, env, folder)
-            results += report
-            facts += more
-        if is_selected("serve"):
-            results += serve_figures(options, env)
-        if is_selected("planted"):
-            results += untrusted_files_figures(options, env)
-        if is_selected("micro"):
-            micro = micro_benchmarks(env)
-    print_results(results, facts, micro)
+        bench = Bench(options, builds, pathlib.Path(name))
+        for part in options.parts:
+            print(f"== measuring {part}: {bench_options.PARTS[part]}", file=sys.stderr)
+            for measurement in PARTS[part](bench):
+                results.measure(measurement)
+    print_results(options, results)
     path = ROOT / "build" / "bench.json"
-    path.write_text(json.dumps({"ratios": results, "facts": facts, "micro": micro}, indent=2) + "\n")
+    path.write_text(as_json(options, results))
     print(f"\nwritten to {path.relative_to(ROOT)}")
-    return 1 if options.check and any(map(is_exceeded, results)) else 0
+    return 1 if options.check and any(map(is_exceeded, results.figures())) else 0
 
 
 if __name__ == "__main__":

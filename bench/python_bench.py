@@ -1,16 +1,13 @@
 """Prepares the measurements of Python: the import, leases in a warm process, and tools of other authors."""
 
+import contextlib
 import pathlib
 import shlex
 import subprocess
 import sys
 from typing import NamedTuple
 
-import queue_bench
-
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-BERTH = ROOT / "build" / "bin" / "berth"
-LEASE_BENCH = ROOT / "build" / "bench" / "lease_bench"
 PEERS = ROOT / "build" / "peers"
 LEASES = 300  # in each round
 GPUS = 8
@@ -103,35 +100,27 @@ class Peer(NamedTuple):
     jobs: int = 1  # number of jobs that each command runs
 
 
-def with_package(env):
-    """The environment in which Python finds berth, and keeps its bytecode, as for a package that pip installed."""
+def with_package(env, build):
+    """The environment in which Python finds the package of a build, and keeps its bytecode, as for a package that pip installed."""
     other_variables = {name: value for name, value in env.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    return {**other_variables, "PYTHONPATH": str(ROOT / "build" / "python")}
+    return {**other_variables, "PYTHONPATH": str(build.folder / "python")}
 
 
-def with_driver(env):
+def with_driver(env, build):
     """The environment in which programs other than berth find the simulated driver."""
-    return {**env, "LD_LIBRARY_PATH": str(ROOT / "build" / "lib" / "sim")}
+    return {**env, "LD_LIBRARY_PATH": str(build.driver)}
 
 
-def lease_rounds(rounds, env):
-    """acquire + release in a warm process, in microseconds: (Python, C++) by turns."""
+@contextlib.contextmanager
+def lease_workers(env, build):
+    """Two warm processes that measure acquire + release: in Python, and in C++."""
     python = [sys.executable, "-c", LEASE_BENCH_PY]
-    with Worker(python, with_package(env)) as ours, Worker([LEASE_BENCH, "leases"], env) as theirs:
-        return [(ours.measure_round(), theirs.measure_round()) for _ in range(rounds)]
+    with Worker(python, with_package(env, build)) as ours, Worker([build.bench / "lease_bench", "leases"], env) as theirs:
+        yield ours, theirs
 
 
-def peers(env, folder):
-    """The peers that can be measured here, and for each other peer why it cannot."""
-    makers = {"gpuselect": gpuselect, "safe_gpu": safe_gpu, "simple_gpu_scheduler": simple_gpu_scheduler}
-    missing = [("GPUGET", "not measured: GPUGET is not on PyPI, and needs pycuda, which needs CUDA's headers")]
-    found = []
-    for package, make in makers.items():
-        if any(PEERS.glob(f"lib/python3*/site-packages/{package}")):
-            found.append(make(env, folder))
-        else:
-            missing.append((package, "not measured: the package could not be installed"))
-    return found, missing
+def is_installed(package):
+    return any(PEERS.glob(f"lib/python3*/site-packages/{package}"))
 
 
 def write_file(path, text):
@@ -143,26 +132,26 @@ def command(*words):
     return shlex.join(map(str, words))
 
 
-def gpuselect(env, folder):
+def gpuselect(env, folder, build):
     script = write_file(folder / "run_gpuselect.py", GPUSELECT)
-    return Peer("one job, compared with gpuselect", command(BERTH, "run", "--", "true"),
+    return Peer("one job, compared with gpuselect", command(build.berth, "run", "--", "true"),
                 command(PEERS / "bin" / "python", script, "--", "true"),
                 ("berth run -- true", "gpuselect -- true, which leases nothing; its query of throttling is simulated"),
-                with_driver(env))
+                with_driver(env, build))
 
 
-def nvidia_smi(env, folder):
+def nvidia_smi(env, folder, build):
     """A folder with a stand-in for nvidia-smi."""
-    gpus = subprocess.run([sys.executable, "-c", LIST_GPUS], env=with_driver(env), check=True,
+    gpus = subprocess.run([sys.executable, "-c", LIST_GPUS], env=with_driver(env, build), check=True,
                           capture_output=True, text=True).stdout.strip()
     folder.mkdir()
     write_file(folder / "nvidia-smi", NVIDIA_SMI.format(gpus=gpus, count=len(gpus.splitlines()))).chmod(0o755)
     return folder
 
 
-def safe_gpu(env, folder):
+def safe_gpu(env, folder, build):
     """Measures a whole script, since a process can claim GPUs with safe-gpu only once."""
-    tools = nvidia_smi(env, folder / "tools")
+    tools = nvidia_smi(env, folder / "tools", build)
     python = PEERS / "bin" / "python"
     lock = folder / "locks" / "safe_gpu"
     ours = write_file(folder / "safe_gpu_ours.py", SAFE_GPU.format(package="berth.compat.safe_gpu"))
@@ -170,15 +159,19 @@ def safe_gpu(env, folder):
     return Peer("one script, compared with safe-gpu", command(python, ours, lock), command(python, theirs, lock),
                 ("a script that claims a GPU with berth.compat.safe_gpu",
                  "the same with safe-gpu, and a fake nvidia-smi that replies at once"),
-                {**with_package(env), "PATH": f"{tools}:{env['PATH']}"})
+                {**with_package(env, build), "PATH": f"{tools}:{env['PATH']}"})
 
 
-def simple_gpu_scheduler(env, folder):
+def simple_gpu_scheduler(env, folder, build):
     jobs = write_file(folder / "jobs", "true\n" * JOBS)
-    ours = f"exec xargs -P {GPUS} -I @ {shlex.quote(str(BERTH))} run -- sh -c @ < {shlex.quote(str(jobs))}"
+    ours = f"exec xargs -P {GPUS} -I @ {shlex.quote(str(build.berth))} run -- sh -c @ < {shlex.quote(str(jobs))}"
     theirs = (f"exec {shlex.quote(str(PEERS / 'bin' / 'simple_gpu_scheduler'))} --gpus "
               f"{','.join(map(str, range(GPUS)))} < {shlex.quote(str(jobs))}")
     return Peer("time per job of many, compared with simple_gpu_scheduler",
                 command("sh", "-c", ours), command("sh", "-c", theirs),
                 (f"{JOBS} lines with xargs -P {GPUS} -I @ berth run -- sh -c @",
                  "the same with simple_gpu_scheduler, which checks neither the driver nor other users"), env, JOBS)
+
+
+# The peers, by the name of their Python package, with the limit of each.
+PEER_TOOLS = {"gpuselect": (gpuselect, None), "safe_gpu": (safe_gpu, 1.1), "simple_gpu_scheduler": (simple_gpu_scheduler, 1.0)}

@@ -1,5 +1,6 @@
 """Measures the queue: the hand-over from one job to the next, the number of waiters that wake, and the cost of waiting."""
 
+import contextlib
 import os
 import pathlib
 import statistics
@@ -10,6 +11,7 @@ import time
 IDLE_SECONDS = 10  # how long idle waiters are observed
 AUDIT_SECONDS = 35  # after this time waiters begin to check each other, which must be measured, too
 WAKEUP_SECONDS = 0.05  # after this time a waiter that was woken sleeps again
+MAX_COUNTED = 20  # releases for which the waiters that wake are counted; later, waiters also wake to check each other
 
 
 def status_field(pid, field):
@@ -37,9 +39,9 @@ def env_in_folder(env, folder):
 
 
 class Queue:
-    """Waiters behind a job that holds the only GPU; each job holds it until release() is called."""
+    """Waiters behind a job that holds the only GPU that they may use; each job holds it until release() is called."""
 
-    def __init__(self, berth, job, env, folder):
+    def __init__(self, berth, job, env, folder, flags=()):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=folder))
         self.env = env_in_folder(env, self.folder)
         self.harbour = pathlib.Path(self.env["BERTH_DIR"])
@@ -47,7 +49,7 @@ class Queue:
         self.gate = os.open(self.folder / "gate", os.O_RDWR)
         self.log = self.folder / "log"
         self.log.touch()
-        self.command = [berth, "run", "--", job, self.log, self.folder / "gate"]
+        self.command = [berth, "run", *flags, "--", job, self.log, self.folder / "gate"]
         self.processes = []
         self.start_one()
         self.wait_until(lambda: self.starts())
@@ -106,20 +108,24 @@ def switches(queue):
     return {pid: status_field(pid, "voluntary_ctxt_switches") for pid in queue.alive()}
 
 
-def handover(berth, job, env, folder, waiting, measured):
-    """Hand-over times in microseconds with at least `waiting` waiters, and the number of waiters that each release woke."""
-    queue = Queue(berth, job, env, folder)
-    try:
-        queue.add(waiting + measured)
-        woken = 0
-        for _ in range(measured):
-            before = switches(queue)
-            queue.release()
-            time.sleep(WAKEUP_SECONDS)
-            woken += sum(count != before[pid] for pid, count in switches(queue).items())
-        return queue.gaps(), woken / measured
-    finally:
-        queue.stop()
+def handovers(berth, job, env, folder, lengths, measured):
+    """By the length of the queue: the hand-over times in microseconds with at least so many waiters, and the number of waiters
+    that a release woke. All queues exist at the same time, and release by turns."""
+    with contextlib.ExitStack() as stack:
+        queues = {}
+        woken = dict.fromkeys(lengths, 0)
+        for waiting in lengths:
+            queues[waiting] = Queue(berth, job, env, folder)
+            stack.callback(queues[waiting].stop)
+            queues[waiting].add(waiting + measured)
+        counted = min(measured, MAX_COUNTED)
+        for number in range(measured):
+            for waiting, queue in queues.items():
+                before = switches(queue) if number < counted else {}
+                queue.release()
+                time.sleep(WAKEUP_SECONDS)
+                woken[waiting] += sum(count != before[pid] for pid, count in switches(queue).items() if pid in before)
+        return {waiting: (queue.gaps(), woken[waiting] / counted) for waiting, queue in queues.items()}
 
 
 def idle(berth, job, env, folder, waiting):
@@ -134,6 +140,17 @@ def idle(berth, job, env, folder, waiting):
         used = (sum(cpu_ns(pid) for pid in pids) - before) / 1e9
         memory = statistics.median(status_field(pid, "VmRSS") for pid in pids) / 1024
         return used, memory
+    finally:
+        queue.stop()
+
+
+@contextlib.contextmanager
+def waiting_for_gpu_0(berth, job, env, folder, waiting):
+    """The environment of a harbour in which `waiting` tickets want GPU 0, which is in use, and no other GPU."""
+    queue = Queue(berth, job, env, folder, ["--gpu", "0"])
+    try:
+        queue.add(waiting)
+        yield queue.env
     finally:
         queue.stop()
 

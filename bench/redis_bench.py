@@ -18,7 +18,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "tests"))
 import redis_server  # noqa: E402
 
-PROGRAM = ROOT / "build" / "bench" / "redis_bench"
 CLIENTS = 40  # on each host; 8 hold its GPUs, and the others wait
 GPUS = 8
 HOSTS = (1, 2, 4, 8, 16, 32)
@@ -71,7 +70,7 @@ class Relay:
         self.listener.close()
 
 
-def handovers(rounds, times, delay, env, base):
+def handovers(build, rounds, times, delay, env, base):
     """Microseconds of a release that wakes a waiter, of an LPUSH that wakes a BRPOP, and of a PING, in each round.
 
     A client that is granted a GPU runs on the GPU's host, where the bell of the lease wakes it before Redis does. So both
@@ -85,7 +84,7 @@ def handovers(rounds, times, delay, env, base):
         port = relay.port if relay else server.port
         full_env = {**queue_bench.env_in_folder(env, folder), "BERTH_URL": f"redis://127.0.0.1:{port}", "BERTH_SIM": "1x24GiB"}
         try:
-            output = subprocess.run([PROGRAM, "handover", str(rounds), str(times), str(port), other_directory], env=full_env,
+            output = subprocess.run([build.bench / "redis_bench", "handover", str(rounds), str(times), str(port), other_directory], env=full_env,
                                     check=True, capture_output=True, text=True).stdout
         finally:
             if relay:
@@ -127,10 +126,10 @@ def waiting(server):
         return sum(client.zcard(key) for key in client.keys("berth:*:queue"))
 
 
-def load(hosts, hold_ms, seconds, env, base):
+def load(build, hosts, hold_ms, seconds, env, base):
     """`hosts` hosts with equal load: their clients acquire a lease, hold it for `hold_ms` and release it, repeatedly."""
     with own_server() as server, tempfile.TemporaryDirectory(dir=base) as folder:
-        process = subprocess.Popen([PROGRAM, "hosts", str(hosts), str(CLIENTS), str(hold_ms), folder],
+        process = subprocess.Popen([build.bench / "redis_bench", "hosts", str(hosts), str(CLIENTS), str(hold_ms), folder],
                                    env={**env, "BERTH_URL": server.tcp_url(), "BERTH_SIM": f"{GPUS}x80GiB"},
                                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 

@@ -2,13 +2,11 @@
 
 import contextlib
 import http.client
-import json
 import os
 import pathlib
 import re
 import signal
 import socket
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -21,7 +19,6 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "tests"))
 from page import Browser, Page  # noqa: E402
 
-BERTH = ROOT / "build" / "bin" / "berth"
 VIEWERS = 20
 LEASED = "document.querySelectorAll('.card[data-state=leased]').length"
 
@@ -50,11 +47,11 @@ class Viewer:
 
 
 @contextlib.contextmanager
-def serving(env, base):
+def serving(build, env, base):
     """A server on a free port with a new harbour: its process, port and environment."""
     with tempfile.TemporaryDirectory(dir=base) as name:
         own = queue_bench.env_in_folder(env, pathlib.Path(name))
-        process = subprocess.Popen([BERTH, "serve", "--port", "0"], env=own, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([build.berth, "serve", "--port", "0"], env=own, stdout=subprocess.PIPE, text=True)
         try:
             yield process, int(re.search(r":(\d+)/", process.stdout.readline())[1]), own
         finally:
@@ -79,13 +76,13 @@ def cpu_seconds(pid):
     return total / 1e9
 
 
-def share_of_a_core(env, base, seconds, rounds):
+def share_of_a_core(build, env, base, seconds, rounds):
     """Percent of one core in each round, with VIEWERS viewers of 8 GPUs. Half of the GPUs run jobs whose memory changes all
     the time, so that each poll has something to send."""
     steps = range(2 * (rounds + 2) * seconds)
     curve = ",".join(f"{500 * step}ms:{1 + step % 7}GiB" for step in steps)
-    with serving(env, base) as (process, port, own):
-        jobs = [subprocess.Popen([BERTH, "run", "-n", "2", "--", BERTH.parent / "berth-sim-job", "--curve", curve],
+    with serving(build, env, base) as (process, port, own):
+        jobs = [subprocess.Popen([build.berth, "run", "-n", "2", "--", build.bin / "berth-sim-job", "--curve", curve],
                                  env=own, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                                  stderr=subprocess.DEVNULL) for _ in range(2)]
         viewers = [Viewer(port) for _ in range(VIEWERS)]
@@ -104,12 +101,12 @@ def share_of_a_core(env, base, seconds, rounds):
     return shares
 
 
-def times_to_show(page, env, rounds):
+def times_to_show(build, page, env, rounds):
     """Seconds from the start of a job's program until the page shows it, in each round."""
     times = []
     for _ in range(rounds):
         page.wait(f"{LEASED} === 0")
-        job = subprocess.Popen([BERTH, "run", "--", "sh", "-c", "echo; exec cat"], env=env, stdin=subprocess.PIPE,
+        job = subprocess.Popen([build.berth, "run", "--", "sh", "-c", "echo; exec cat"], env=env, stdin=subprocess.PIPE,
                                stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         job.stdout.readline()
         began = time.monotonic()
@@ -133,20 +130,20 @@ def page_loads(page, rounds):
     return loads, cards
 
 
-def in_browser(env, base, rounds):
-    with serving(env, base) as (_, port, own):
+def in_browser(build, env, base, rounds):
+    with serving(build, env, base) as (_, port, own):
         browser = Browser()
         try:
             page = Page(browser, 1, f"http://127.0.0.1:{port}/")
             loads, cards = page_loads(page, rounds)
-            return {"shown": times_to_show(page, own, rounds), "loads": loads, "cards": cards}
+            return {"shown": times_to_show(build, page, own, rounds), "loads": loads, "cards": cards}
         finally:
             browser.stop()
 
 
-def bundle_bytes(env, base):
+def bundle_bytes(build, env, base):
     """The size in bytes of the page and of all files that it refers to."""
-    with serving(env, base) as (_, port, _):
+    with serving(build, env, base) as (_, port, _):
         connection = http.client.HTTPConnection("127.0.0.1", port)
         size = 0
         wanted, seen = ["/"], {"/"}
@@ -166,14 +163,8 @@ def bundle_bytes(env, base):
     return size
 
 
-def measure(env, base, rounds, seconds):
+def measure(build, env, base, rounds, seconds):
     """All measurements: CPU shares in percent, times to show in seconds, load times in milliseconds, bytes of the page."""
     eight = {**env, "BERTH_SIM": "8x80GiB"}
-    return {"shares": share_of_a_core(eight, base, seconds, max(1, rounds // 2)),
-            **in_browser(eight, base, 2 * rounds), "bytes": bundle_bytes(eight, base)}
-
-
-if __name__ == "__main__":
-    result = measure(dict(os.environ), pathlib.Path("/dev/shm"), 4, 10)
-    print(json.dumps({**result, "medians": {key: statistics.median(value) for key, value in result.items()
-                                            if isinstance(value, list)}}))
+    return {"shares": share_of_a_core(build, eight, base, seconds, max(1, rounds // 2)),
+            **in_browser(build, eight, base, 2 * rounds), "bytes": bundle_bytes(build, eight, base)}

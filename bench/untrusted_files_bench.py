@@ -25,12 +25,12 @@ class HarboursWithUntrustedFiles:
     If root measures, the files belong to root and the decisions are another user's, since berth would remove leftovers of
     its own user. Without root, the files have names that berth ignores."""
 
-    def __init__(self, env, binaries, base):
+    def __init__(self, env, build, base):
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=base))
         self.folder.chmod(0o755)
         self.is_root = os.geteuid() == 0
-        shutil.copytree(binaries.parent / "bin", self.folder / "copy" / "bin", symlinks=True)
-        shutil.copytree(binaries.parent / "lib" / "sim", self.folder / "copy" / "lib" / "sim", symlinks=True)
+        shutil.copytree(build.bin, self.folder / "copy" / "bin", symlinks=True)
+        shutil.copytree(build.driver, self.folder / "copy" / "lib" / "sim", symlinks=True)
         self.environments = {count: self.create_harbour(env, count) for count in (FEW, MANY)}
 
     def create_harbour(self, env, count):

@@ -28,6 +28,7 @@ nvml::Return open_session(const Call& call) {
   const LoadResult load = load_machine();
   if (load.absent) return nvml::driver_not_loaded;
   if (load.machine == nullptr) return nvml::unknown;
+  load.machine->state().count_init_call();
   // Without the lock, because a fault may hang here.
   if (const int answer = load.machine->apply_faults(call, {}); answer != 0)
     return static_cast<nvml::Return>(answer);
@@ -106,4 +107,9 @@ extern "C" __attribute__((visibility("default"))) const char* berth_sim_problem(
 
 extern "C" __attribute__((visibility("default"))) int berth_sim_problem_is_usage() {
   return berth::sim::load_machine().usage ? 1 : 0;
+}
+
+extern "C" __attribute__((visibility("default"))) unsigned long long berth_sim_init_calls() {
+  const berth::sim::Machine* machine = berth::sim::load_machine().machine;
+  return machine != nullptr ? machine->state().init_calls() : 0;
 }

@@ -1,5 +1,6 @@
 // Tests of the simulated NVML through its exported functions: sessions, devices, instances,
 // topology, events, faults.
+#include <chrono>
 #include <thread>
 
 #include "base/quantity.h"
@@ -278,6 +279,39 @@ TEST_F(NvmlTest, FaultsOfInit) {
     EXPECT_EQ(nvml.call("nvmlInit_v2"), nvml::lib_rm_version_mismatch);
     EXPECT_EQ(nvml.call("nvmlInitWithFlags", 0U), nvml::lib_rm_version_mismatch);
     EXPECT_EQ(nvml.call<const char*>("berth_sim_problem"), nullptr);
+  });
+}
+
+TEST_F(NvmlTest, ADriverThatStartsSlowly) {
+  on_json(R"({"gpus": [{"memory": "1GiB"}], "faults": [{"call": "nvmlInit", "delay": "300ms"}]})",
+          [] {
+            const Library nvml = nvml_library();
+            const auto begin = std::chrono::steady_clock::now();
+            EXPECT_EQ(nvml.call("nvmlInit_v2"), 0);
+            EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(300));
+            unsigned count = 0;
+            EXPECT_EQ(nvml.call("nvmlDeviceGetCount_v2", &count), 0);
+            EXPECT_EQ(count, 1U);
+          });
+}
+
+TEST_F(NvmlTest, InitCallsOfAllProcessesAreCounted) {
+  const auto calls = [](const Library& nvml) {
+    return nvml.call<unsigned long long>("berth_sim_init_calls");
+  };
+  on("1x8GiB", [&] {
+    const Library nvml = nvml_library();
+    EXPECT_EQ(calls(nvml), 0U);
+    EXPECT_EQ(nvml.call("nvmlInit_v2"), 0);
+    EXPECT_EQ(nvml.call("nvmlInitWithFlags", 0U), 0);
+    EXPECT_EQ(calls(nvml), 2U);
+  });
+  on_json(R"({"gpus": [{"memory": "1GiB"}], "faults": [{"call": "nvmlInit", "answer": 18}]})", [&] {
+    const Library nvml = nvml_library();
+    EXPECT_EQ(nvml.call("nvmlInit_v2"), nvml::lib_rm_version_mismatch);
+    EXPECT_EQ(calls(nvml), 3U) << "a call that failed counts, too";
+    ::unsetenv("BERTH_SIM");
+    EXPECT_EQ(calls(nvml), 0U) << "there is no server";
   });
 }
 

@@ -113,6 +113,7 @@ struct StateLayout {
   Counter boot;   // the boot that `start` belongs to
   Counter start;  // CLOCK_BOOTTIME when the server started
   std::atomic<std::uint32_t> slots_ever_used;
+  Counter init_calls;  // 0 in files of earlier versions, which had no use for these bytes
   alignas(4096) std::array<StateSlot, kMaxSlots> slots;
 };
 
@@ -210,6 +211,7 @@ void StateFile::update_boot() {
   // cppcheck-suppress identicalConditionAfterEarlyExit
   if (layout_->boot == boot) return;
   layout_->start = boot_clock();
+  layout_->init_calls = 0;
   layout_->boot = boot;
 }
 
@@ -217,6 +219,14 @@ std::chrono::nanoseconds StateFile::uptime() const {
   const std::uint64_t now = boot_clock();
   const std::uint64_t start = layout_->start;
   return std::chrono::nanoseconds{now > start ? static_cast<std::int64_t>(now - start) : 0};
+}
+
+std::uint64_t StateFile::init_calls() const {
+  return layout_->init_calls;
+}
+
+void StateFile::count_init_call() {
+  ++layout_->init_calls;
 }
 
 // Appends the use of `card` by the slot's owner, if it has one.

@@ -51,6 +51,10 @@ class StateFile {
   // The time since the state file was created, or since its first use after a boot of the host.
   std::chrono::nanoseconds uptime() const;
 
+  // The calls of nvmlInit by all processes since that time, including calls that failed.
+  std::uint64_t init_calls() const;
+  void count_init_call();
+
   // The use by each live process with a context on `card`, in the order of slots. Takes no lock;
   // thread-safe.
   std::vector<ProcessUse> uses_on(std::size_t card) const;

@@ -261,14 +261,15 @@ TEST(State, ARemovedFileIsARestart) {
 
 TEST(State, AnotherBootIsARestart) {
   const TestFolder folder;
-  in_child([&] { open_state(folder.file("state")); });
+  in_child([&] { open_state(folder.file("state")).count_init_call(); });
   // The second and third number of the file are the boot and the start of the server.
   const int fd = ::open(folder.file("state").c_str(), O_RDWR | O_CLOEXEC);
   const std::array<std::uint64_t, 2> old{1, 1};
   ASSERT_EQ(::pwrite(fd, old.data(), sizeof(old), 8), static_cast<ssize_t>(sizeof(old)));
   ::close(fd);
-  const auto uptime = open_state(folder.file("state")).uptime();
-  EXPECT_LT(uptime, std::chrono::minutes{1});
+  const StateFile& state = open_state(folder.file("state"));
+  EXPECT_LT(state.uptime(), std::chrono::minutes{1});
+  EXPECT_EQ(state.init_calls(), 0U);
 }
 
 }  // namespace

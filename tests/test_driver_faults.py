@@ -5,10 +5,11 @@ import os
 import re
 import shutil
 import signal
+import sys
 import time
 
 import pytest
-from conftest import BERTH, ROOT, SIM_JOB, assert_one_line_error
+from conftest import BERTH, ROOT, SIM_JOB, SIM_LIBRARIES, assert_one_line_error
 from leasing import jobs  # noqa: F401
 
 
@@ -76,6 +77,15 @@ def test_a_slow_driver_is_waited_for(server):
     started = time.monotonic()
     assert len(server.use(faulty(delay="3s")).status()["gpus"]) == 1
     assert time.monotonic() - started >= 3
+
+
+@pytest.mark.release_only  # Python cannot load a library of the sanitizer build
+@pytest.mark.parametrize("command", [["status"], ["run", "--", "true"]])
+def test_a_driver_that_starts_slowly_is_started_once(server, command):
+    server.use(faulty(delay="300ms"))
+    assert server.berth(*command).returncode == 0
+    count = f"import ctypes; print(ctypes.CDLL('{SIM_LIBRARIES}/libnvidia-ml.so.1').berth_sim_init_calls())"
+    assert server.run(sys.executable, "-c", count).stdout == "1\n"
 
 
 def test_no_child_stays_behind(server):
