@@ -1,8 +1,8 @@
 """What every test of the whole program uses: the built binary, and a simulated server of its own.
 
-BERTH_TEST_PRESET names the build to test: release (build/bin) or asan (build/asan/bin).
+BERTH_TEST_PRESET names the build to test: release (build/bin), asan (build/asan/bin) or coverage (build/coverage/bin).
 
-The tests of what every harbour must do (CONTRACT) run with each: a directory, and a Redis server.
+A test with the mark each_harbour runs twice: with a directory, and with a Redis server.
 """
 
 import json
@@ -27,14 +27,8 @@ SIM_JOB = BUILD / "bin" / "berth-sim-job"
 SIM_LIBRARIES = BUILD / "lib" / "sim"
 SERVERS = ROOT / "sim" / "servers"
 
+SANITIZED = PRESET == "asan"
 HARBOURS = ["directory", "redis"]
-# The modules whose tests hold for every harbour.
-CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contention test_faults test_hardship test_job_control
-    test_learning test_log test_report test_run test_selection test_sharing_faults test_status test_users test_waiting
-    test_api test_auto_memory test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner
-    test_compat_safe_gpu""".split())
-# Those of them that show a sanitizer every way through the harbour in Redis.
-SANITIZED_WITH_REDIS = {"test_acquire", "test_commands", "test_log", "test_run", "test_status"}
 
 
 # Who is started in the background, or by nohup, ignores these, and so would all that the tests start.
@@ -47,11 +41,8 @@ ALL_REDIS_FAULTS = bool(os.environ.get("BERTH_TEST_REDIS_FAULTS"))
 
 
 def pytest_generate_tests(metafunc):
-    if "harbour" not in metafunc.fixturenames or metafunc.module.__name__ not in CONTRACT:
-        return
-    only = metafunc.definition.get_closest_marker("harbour")
-    both = PRESET == "release" or metafunc.module.__name__ in SANITIZED_WITH_REDIS
-    metafunc.parametrize("harbour", only.args if only else HARBOURS if both else ["directory"], indirect=True)
+    if metafunc.definition.get_closest_marker("each_harbour"):
+        metafunc.parametrize("harbour", HARBOURS, indirect=True)
 
 
 def pytest_collection_modifyitems(config, items):
@@ -61,7 +52,7 @@ def pytest_collection_modifyitems(config, items):
         # They bound memory, preload libraries and mount things, which a sanitizer's runtime does not go along with.
         if item.path.parent.name == "attacks":
             item.add_marker("release_only")
-    unwanted = set() if PRESET == "release" else {"release_only"}
+    unwanted = {"release_only"} if SANITIZED else set()
     unwanted |= set() if ALL_REDIS_FAULTS else {"all_redis_faults", "xfail"}
     items[:] = [item for item in items if not unwanted & set(item.keywords)]
 
@@ -69,7 +60,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_configure(config):
     config.addinivalue_line("markers", "release_only: does not depend on how berth was built")
     config.addinivalue_line("markers", "all_redis_faults: takes long; only with BERTH_TEST_REDIS_FAULTS")
-    config.addinivalue_line("markers", "harbour(kind): is about what this kind of harbour alone has")
+    config.addinivalue_line("markers", "each_harbour: runs with a directory and again with Redis (docs/testing.md)")
 
 
 class Server:
@@ -90,7 +81,7 @@ class Server:
             "BERTH_SIM_STATE": str(folder / "sim.state"),
             "BERTH_DIR": str(self.harbour),
         }
-        if PRESET == "asan":
+        if SANITIZED:
             # The leak checker stops its own process as a debugger does, which fails beside strace and
             # SIGSTOP. The unit tests look for leaks.
             self.env["ASAN_OPTIONS"] = "detect_leaks=0"

@@ -137,6 +137,7 @@ def test_a_program_that_reads_from_acquire_has_the_lease(server, jobs, shell):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_shell(server, jobs, shell, number):
@@ -148,6 +149,7 @@ def test_a_killed_shell(server, jobs, shell, number):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_waiter_starts_when_the_shell_ends(server, jobs):
     server.use("1x24GiB")
     shell = start_shell(jobs, 'eval "$(berth acquire --label interactive)"')
@@ -158,6 +160,7 @@ def test_a_waiter_starts_when_the_shell_ends(server, jobs):
     assert waiter.gpus() == "0"
 
 
+@pytest.mark.each_harbour
 def test_a_shell_that_becomes_another_program_keeps_it(server, jobs):
     job = jobs.start("bash", "-c", 'eval "$(berth acquire)"; exec sh -c "echo ready; read -r line"')
     ready(job)
@@ -167,6 +170,7 @@ def test_a_shell_that_becomes_another_program_keeps_it(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_what_the_shell_starts_runs_under_its_lease(server, jobs):
     server.use("2x24GiB")
     job = start_shell(jobs, f'eval "$(berth acquire --gpu 1)"; {SIM_JOB} --mem 2GiB --time 2m < /dev/null & sleep 0; '
@@ -179,6 +183,7 @@ def test_what_the_shell_starts_runs_under_its_lease(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_program_may_acquire_for_itself(server, jobs):
     code = ("import subprocess, sys; print(subprocess.run(['berth', 'acquire', '--print', 'ids'], text=True, "
             "stdout=subprocess.PIPE).stdout, end=''); print('ready', flush=True); sys.stdin.read()")
@@ -192,6 +197,7 @@ def test_a_program_may_acquire_for_itself(server, jobs):
 
 # For a process that is named.
 
+@pytest.mark.each_harbour
 def test_for_another_process(server, jobs):
     other = jobs.start("cat")
     result = server.berth("acquire", "--for", other.pid, "--print", "ids")
@@ -218,6 +224,7 @@ def test_for_what_is_no_process(server, pid):
     assert_refused(server.berth("acquire", "--for", pid), 64, "--for")
 
 
+@pytest.mark.each_harbour
 def test_for_another_users_process(server, jobs, open_build):
     must_be_root()
     ours = jobs.start("cat")
@@ -277,6 +284,7 @@ def test_a_form_that_there_is_not(server):
 
 # Several leases.
 
+@pytest.mark.each_harbour
 def test_two_leases_in_one_shell(server, jobs):
     server.use("3x24GiB")
     job = start_shell(jobs, "a=$(berth acquire --print ids); b=$(berth acquire --print ids -n 2); echo $a; echo $b")
@@ -287,6 +295,7 @@ def test_two_leases_in_one_shell(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_second_eval_is_a_part_of_the_first(server, jobs):
     """BERTH_LEASE is set by then; and nothing can wait for itself."""
     server.use("3x24GiB")
@@ -300,6 +309,7 @@ def test_a_second_eval_is_a_part_of_the_first(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_acquire_inside_run(server):
     server.use("2x24GiB")
     script = 'echo "$BERTH_GPUS"; eval "$(berth acquire)"; echo "$BERTH_GPUS"; berth acquire -n 2; echo $?'
@@ -310,6 +320,7 @@ def test_acquire_inside_run(server):
 
 # Not granted.
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("flags", [["--no-wait"], ["--timeout", "200ms"], ["--timeout", "0"]])
 def test_not_granted(server, jobs, flags):
     server.use("1x24GiB")
@@ -353,6 +364,7 @@ def test_a_wait_in_a_substitution_is_shown(server, jobs):
     assert ready(shell) == ["got 0"]
 
 
+@pytest.mark.each_harbour
 def test_a_shell_that_dies_while_it_waits_leaves_the_queue(server, jobs):
     """Nobody wants the GPUs any more: a wide ticket of a dead shell would keep the others out."""
     server.use("2x24GiB")
@@ -365,6 +377,7 @@ def test_a_shell_that_dies_while_it_waits_leaves_the_queue(server, jobs):
     assert server.status()["queue"] == []
 
 
+@pytest.mark.each_harbour
 def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     server.use("1x24GiB")
     jobs.hold()
@@ -418,6 +431,7 @@ def test_output_that_cannot_be_written(server, jobs, target):
     eventually_free(server)  # though the shell lives
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("end", ["killed", "closed"])
 def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
     reading, writing = full_pipe()
@@ -439,6 +453,7 @@ def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
         os.close(reading)
 
 
+@pytest.mark.each_harbour
 def test_delivered_late_is_delivered(server, jobs):
     reading, writing = full_pipe()
     shell = jobs.start("cat")
@@ -455,6 +470,7 @@ def test_delivered_late_is_delivered(server, jobs):
 
 # The keeper.
 
+@pytest.mark.each_harbour
 def test_the_keeper_holds_nothing_of_the_shells(server, jobs):
     """A pipe of the shell's ends when the shell closes it, whatever numbers its descriptors have."""
     pipes = [os.pipe() for _ in range(3)]

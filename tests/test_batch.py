@@ -89,6 +89,7 @@ def counts(summary):
 # What is run
 
 
+@pytest.mark.each_harbour
 def test_every_line_runs_on_a_gpu_of_its_own(batch):
     batch.write("# how it begins", "echo one on $CUDA_VISIBLE_DEVICES", "", "  echo two >&2; echo three",
                 "printf '%s\\n' \"it's\" '#4' # a comment\r")
@@ -146,6 +147,7 @@ def test_the_indices_take_the_place_of_a_text(batch):
     assert batch.logs()["001"] == "device=0,1 0,1\n"
 
 
+@pytest.mark.each_harbour
 def test_several_share_a_gpu(batch):
     batch.server.use("1x24GiB")
     go = batch.folder / "go"
@@ -167,6 +169,7 @@ def test_at_most_so_many_at_once(batch):
     assert {int(count) for count in batch.ran()} <= {1, 2}
 
 
+@pytest.mark.each_harbour
 def test_inside_a_lease_its_gpus_are_enough(batch):
     """There nobody waits, so that the batch must not start all lines at once."""
     (batch.folder / "marks").mkdir()
@@ -385,6 +388,7 @@ def test_two_batches_do_not_share_a_joblog(batch):
     assert first.wait(60) == 0
 
 
+@pytest.mark.each_harbour
 def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
     """Its jobs are asked to end, its tickets leave, and what was done is known."""
     batch.write("echo a >>ran", "echo b >>ran",
@@ -524,6 +528,7 @@ def test_who_reads_its_output_may_leave(batch):
 # Others
 
 
+@pytest.mark.each_harbour
 def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     """A batch of 2,000 lines does not put 2,000 tickets in front of others."""
     holder = jobs.hold("-n", "2")
@@ -546,6 +551,7 @@ def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     assert process.wait(60) == 143
 
 
+@pytest.mark.each_harbour
 def test_lines_take_their_places_in_the_queue_in_their_order(batch, jobs):  # noqa: F811
     jobs.hold("-n", "2")
     for turn in range(3):  # who is faster by chance is not so each time
@@ -571,6 +577,7 @@ def test_a_signal_is_obeyed_while_the_driver_hangs(batch):
     assert process.wait(30) == 130
 
 
+@pytest.mark.each_harbour
 def test_few_wait_though_many_seemed_to_fit(batch):
     """What was learned is far too little: when the first have taken what they need, nothing is left for the others."""
     assert batch.server.berth("profile", "set", "small", "--mem", "512MiB").returncode == 0
@@ -593,6 +600,7 @@ def test_few_wait_though_many_seemed_to_fit(batch):
     assert process.wait(60) == 143
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_was_learned_is_not_read_again_and_again(batch, terminal):
@@ -626,6 +634,7 @@ def test_it_sleeps_while_nothing_can_be_started(batch, flags, ends):
     assert len(polls) < 5, polls[:40]
 
 
+@pytest.mark.each_harbour
 def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # noqa: F811
     """Who comes while a batch runs waits for the lines that wait already, and for no more."""
     must_be_root()
@@ -647,6 +656,7 @@ def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # n
     assert process.wait(60) == 143
 
 
+@pytest.mark.each_harbour
 def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa: F811
     jobs.hold("-n", "2")
     batch.write("true")

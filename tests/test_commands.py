@@ -106,7 +106,6 @@ def assert_lines(text, *subjects):
 # The queue
 
 
-@pytest.mark.harbour("directory")
 def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "nowhere")
     empty = server.berth("queue")
@@ -121,6 +120,7 @@ def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     assert not (server.folder / "nowhere").exists()
 
 
+@pytest.mark.each_harbour
 def test_the_queue_says_who_waits_why_and_for_how_long(server):
     server.use("2x24GiB")
     job = start_job(server, "-n", "2", "--time", "2h", "--label", "folding")
@@ -146,6 +146,7 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     stop(job)
 
 
+@pytest.mark.each_harbour
 def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
     shown = server.berth("status").stdout
@@ -161,6 +162,7 @@ def test_status_says_a_lease_of_several_gpus_once(server):
 # Cancel
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -180,6 +182,7 @@ def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "nothing stays behind")
 
 
+@pytest.mark.each_harbour
 def test_cancel_wakes_whom_the_ticket_kept_back(server):
     """The wide ticket reserves both GPUs; without it the narrow one can run at once."""
     server.use("2x24GiB")
@@ -195,6 +198,7 @@ def test_cancel_wakes_whom_the_ticket_kept_back(server):
     assert wide.wait(timeout=30) == 75
 
 
+@pytest.mark.each_harbour
 def test_cancel_all_and_several(server):
     server.use("1x24GiB")
     start_job(server)
@@ -218,6 +222,7 @@ def test_cancel_of_what_is_no_ticket(server, arguments):
     assert_one_line_error(server.berth("cancel", *arguments), 64)
 
 
+@pytest.mark.each_harbour
 def test_cancel_checks_all_before_it_ends_one(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -227,6 +232,7 @@ def test_cancel_checks_all_before_it_ends_one(server):
     assert [t["ticket"] for t in queue(server)] == [waiter.ticket]
 
 
+@pytest.mark.each_harbour
 def test_nobody_cancels_anothers_ticket_but_root(server, users):
     server.use("1x24GiB")
     start_job(server)
@@ -243,6 +249,7 @@ def test_nobody_cancels_anothers_ticket_but_root(server, users):
 # Release
 
 
+@pytest.mark.each_harbour
 def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     server.use("1x24GiB")
     lease = shell_lease(server, 0)
@@ -257,6 +264,7 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_ends_what_acquire_began(server):
     script = ('eval "$(berth acquire -n 2)"; berth release || exit 1; berth release; echo "again $?"; '
               'berth status --json')
@@ -284,6 +292,7 @@ def test_release_says_what_the_shell_keeps(server):
     lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_by_gpu_means_ones_own_shells(server, users):
     on_both, shared = shell_lease(server, 0, 1), shell_lease(server, 2, memory_mib=1024)
     other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself
@@ -312,6 +321,7 @@ def test_release_without_arguments(server):
         lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_all_leaves_jobs_alone(server):
     none = server.berth("release", "--all")
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "shell" in none.stderr
@@ -324,6 +334,7 @@ def test_release_all_leaves_jobs_alone(server):
         lease.close()
 
 
+@pytest.mark.each_harbour
 def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     job, shell = start_job(server), shell_lease(server, 3)
     index = next(gpu["index"] for gpu in server.status()["gpus"] if gpu["state"] == "leased")
@@ -340,6 +351,7 @@ def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     shell.close()
 
 
+@pytest.mark.each_harbour
 def test_nobody_releases_anothers_lease_but_root(server, users):
     alices, own = shell_lease(server, 0, uid=ALICE), shell_lease(server, 1, uid=BOB)
     assert_one_line_error(users.run(BOB, "release", own.id, alices.id), 77, alices.id, str(ALICE))
@@ -361,6 +373,7 @@ def test_release_of_what_is_no_lease(server, arguments, code):
     assert_one_line_error(server.berth("release", *arguments), code)
 
 
+@pytest.mark.each_harbour
 def test_a_ticket_is_not_released_but_cancelled(server):
     server.use("1x24GiB")
     start_job(server)
@@ -368,6 +381,7 @@ def test_a_ticket_is_not_released_but_cancelled(server):
     assert_one_line_error(server.berth("release", waiter.ticket), 64, f"berth cancel {waiter.ticket}")
 
 
+@pytest.mark.each_harbour
 def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     """It was carved out of the shell's lease, and takes up the GPU itself once that has ended."""
     server.use("1x24GiB")
@@ -390,6 +404,7 @@ def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
 # Drain
 
 
+@pytest.mark.each_harbour
 def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     server.use("2x24GiB")
     result = server.berth("drain", "0", "1", "--reason", "fan is broken")
@@ -409,6 +424,7 @@ def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free"]
 
 
+@pytest.mark.each_harbour
 def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -423,6 +439,7 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     assert waiter.poll() is None and len(queue(server)) == 1
 
 
+@pytest.mark.each_harbour
 def test_draining_again_replaces_the_reason(server):
     lease = shell_lease(server, 2)
     said = server.berth("drain", "2", "--reason", "one").stdout
@@ -438,7 +455,6 @@ def test_draining_again_replaces_the_reason(server):
     lease.close()
 
 
-@pytest.mark.harbour("directory")
 def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     """A limit on the size of files stands for the full disk."""
     server.berth("drain", "2", "--reason", "one")
@@ -448,6 +464,7 @@ def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     assert [name for name in os.listdir(server.harbour) if not name.startswith("drain-")] == []
 
 
+@pytest.mark.each_harbour
 def test_undrain_all_and_what_is_not_drained(server):
     server.berth("drain", "0,3", "--reason", "x")
     not_drained = server.berth("undrain", "1")
@@ -488,7 +505,6 @@ def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
     assert_one_line_error(server.berth("undrain", "0"), 69)
 
 
-@pytest.mark.harbour("directory")
 def test_only_root_and_the_harbours_owner_may_drain(server, users):
     server.berth("drain", "0", "--reason", "root's")
     for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):
@@ -502,6 +518,7 @@ def test_only_root_and_the_harbours_owner_may_drain(server, users):
     assert server.berth("undrain", "--all").returncode == 0
 
 
+@pytest.mark.each_harbour
 def test_a_drain_that_somebody_planted_does_not_count_and_does_not_hinder(server):
     planted = server.harbour / f"drain-{uuid(server, 0)}"
     planted.write_text(json.dumps({"version": 1, "gpu": uuid(server, 0), "uid": 0, "reason": "x", "since_ms": 1}))
@@ -520,6 +537,7 @@ def test_mig_instances_are_drained_by_themselves(server):
     assert_lines(server.berth("undrain", "0:1").stdout, "GPU 0:1")
 
 
+@pytest.mark.each_harbour
 def test_the_first_drain_makes_the_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "new")
     assert server.berth("drain", "0").returncode == 0
@@ -547,6 +565,7 @@ def test_wrong_undrains(server, arguments, code):
     assert_one_line_error(server.berth("undrain", *arguments), code)
 
 
+@pytest.mark.each_harbour
 def test_a_reason_of_256_bytes_is_kept_whole(server):
     reason = "ö" * 128
     assert server.berth("drain", "0", "--reason", reason).returncode == 0

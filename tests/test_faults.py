@@ -8,16 +8,16 @@ import re
 import signal
 
 import pytest
-from conftest import PRESET, Server, assert_fit_for_terminal
+from conftest import SANITIZED, Server, assert_fit_for_terminal
 from processes import ALICE, BOB, CAROL, WAKE, Host, in_lanes, state_of, wait_for
 
 # Under AddressSanitizer a few of each suffice: the order of the calls is the same.
-STEP = 1 if PRESET == "release" else 9
+STEP = 9 if SANITIZED else 1
 LANES = 3  # so many harbours at a time
 
 FAULTY_CALLS = ("openat", "openat2", "statx", "mknodat", "write", "flock", "getdents64", "renameat", "unlinkat", "poll",
                 "fchmod", "fcntl", "newfstatat", "pread64", "fstatfs", "read")
-if PRESET != "release":  # UndefinedBehaviorSanitizer writes to find out what is readable
+if SANITIZED:  # UndefinedBehaviorSanitizer writes to find out what is readable
     FAULTY_CALLS = tuple(name for name in FAULTY_CALLS if name != "write")
 ERRORS = ("EIO", "ENOSPC", "EMFILE", "EINTR")
 HARBOUR_FAILS, NO_DRIVER, NOT_GRANTED = 74, 69, 75

@@ -9,7 +9,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import PRESET
+from conftest import SANITIZED
 from processes import ALICE, BOB, CAROL, DAVE, WAKE, Host, wait_for, wait_until_stopped
 
 NOT_GRANTED, HARBOUR_FAILS = 75, 74
@@ -72,6 +72,7 @@ def berth_of(host, client):
     return wait_for(find, "berth runs in there")
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("holder_in, waiter_in", [("pid", "no"), ("no", "pid"), ("pid", "pid"), ("mount", "pid"), ("pid", "mount")])
 def test_exclusive_and_woken_across_namespaces(host, holder_in, waiter_in):
@@ -103,6 +104,7 @@ def test_a_holder_killed_in_another_namespace_wakes_the_waiter(host, holder_in, 
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("stopped_in, next_in", [("pid", "no"), ("no", "pid"), ("pid", "pid")])
 def test_a_stopped_waiter_in_another_namespace_is_passed_over(host, stopped_in, next_in):
@@ -141,6 +143,7 @@ def unfill(disk):
         path.unlink(missing_ok=True)
 
 
+@pytest.mark.each_harbour
 def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     holder, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -164,6 +167,7 @@ def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_claim_that_finds_no_space_leaves_the_gpu_to_the_next(host, disk):
     """Only the bytes are gone: the ticket is there, its lease cannot be written."""
     holder, gate = host.hold(uid=ALICE)
@@ -182,6 +186,7 @@ def test_a_claim_that_finds_no_space_leaves_the_gpu_to_the_next(host, disk):
     assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_read_only_disk_refuses_the_new_and_releases_the_old(host, disk):
     holder, gate = host.hold(uid=ALICE)
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
@@ -223,6 +228,7 @@ def assert_held(host, uid):
     assert [lease["uid"] for lease in host.leases()] == [uid]
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("deleted", ["bell-*", "lease-*", "*"])
 def test_deleted_files_of_a_lease_come_back(host, deleted):
     holder, gate = host.hold(uid=ALICE)
@@ -236,6 +242,7 @@ def test_deleted_files_of_a_lease_come_back(host, deleted):
     assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_deleted_directory_comes_back_with_its_lease(host):
     holder, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -249,6 +256,7 @@ def test_a_deleted_directory_comes_back_with_its_lease(host):
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_a_replaced_directory_gets_the_lease(host):
     holder, gate = host.hold(uid=ALICE)
     host.harbour.rename(host.folder / "old")
@@ -261,6 +269,7 @@ def test_a_replaced_directory_gets_the_lease(host):
     assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
     """Whoever waits for the new directory's lock finds the lease when it gets it."""
     holder, gate = host.hold(uid=ALICE)
@@ -270,7 +279,7 @@ def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
     def arrive():
         wait_for(host.harbour.exists, "the holder makes it")
         codes.append(host.run("--no-wait", uid=BOB)[0])
-    for times in range(1, 4 if PRESET == "release" else 2):
+    for times in range(1, 2 if SANITIZED else 4):
         # Renamed, so that it is gone at one blow; berth makes a new one.
         host.harbour.rename(host.folder / f"old{times}")
         threads = [threading.Thread(target=arrive) for _ in range(4)]
@@ -295,6 +304,7 @@ def holder_watches(pid):
 # Clocks
 
 
+@pytest.mark.each_harbour
 def test_records_from_the_future_free_nothing(host):
     """As after a clock that was set back an hour. The host's own clock is left alone: the record is edited instead."""
     holder, gate = host.hold("--time", "1m", uid=ALICE)
@@ -314,6 +324,7 @@ def test_records_from_the_future_free_nothing(host):
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_records_from_the_past_free_nothing(host):
     """A lease that has run far longer than it said is still a lease."""
     holder, gate = host.hold("--time", "1s", uid=ALICE)

@@ -42,6 +42,7 @@ LEAVING_BEHIND = {
 }
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("way", LEAVING_BEHIND)
 def test_what_outlives_the_job_keeps_the_lease(host, way):
     gate = host.gate()
@@ -60,6 +61,7 @@ def test_what_outlives_the_job_keeps_the_lease(host, way):
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_berth_killed_leaves_job_and_lease(host):
     client, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -72,6 +74,7 @@ def test_berth_killed_leaves_job_and_lease(host):
     waiter_gate.wait_until_started(WAKE, waiter)
 
 
+@pytest.mark.each_harbour
 def test_the_job_killed_frees_at_once(host):
     client, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -80,6 +83,7 @@ def test_the_job_killed_frees_at_once(host):
     waiter_gate.wait_until_started(WAKE, waiter)
 
 
+@pytest.mark.each_harbour
 def test_a_stopped_job_keeps_its_lease(host):
     client, gate = host.hold(uid=ALICE)
     for pid in (client.pid, gate.pid()):
@@ -94,6 +98,7 @@ def test_a_stopped_job_keeps_its_lease(host):
     assert_free(host)
 
 
+@pytest.mark.each_harbour
 def test_a_nested_lease_that_outlives_the_outer_one_is_respected(host):
     """Python closes the outer bell in its children."""
     gate = host.gate()
@@ -118,6 +123,7 @@ def use(host, description):
     host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
 
 
+@pytest.mark.each_harbour
 def test_one_release_wakes_all_who_can_start(host):
     """Only the first two in the queue watch the lease; they ring the others."""
     use(host, "5x24GiB")
@@ -129,6 +135,7 @@ def test_one_release_wakes_all_who_can_start(host):
     assert len({uuid for lease in host.leases() for uuid in lease["gpus"]}) == 5
 
 
+@pytest.mark.each_harbour
 def test_who_becomes_first_watches_every_lease(host):
     use(host, "2x24GiB")
     holders = [host.hold(uid=ALICE), host.hold(uid=ALICE)]
@@ -142,6 +149,7 @@ def test_who_becomes_first_watches_every_lease(host):
     assert not fourth[1].pid()
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_the_third_notices_that_both_before_it_are_gone(host, end):
     holder, gate = host.hold(uid=ALICE)
@@ -156,6 +164,7 @@ def test_the_third_notices_that_both_before_it_are_gone(host, end):
 # Waiters that are stopped
 
 
+@pytest.mark.each_harbour
 def test_a_stopped_first_waiter_is_passed_over_and_keeps_its_place(host):
     holder, gate = host.hold(uid=ALICE)
     first, first_gate = host.queue(uid=BOB)
@@ -174,6 +183,7 @@ def test_a_stopped_first_waiter_is_passed_over_and_keeps_its_place(host):
     third_gate.wait_until_started(WAKE, third)
 
 
+@pytest.mark.each_harbour
 def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
     """As after Ctrl-S: nobody reads what it writes."""
     holder, gate = host.hold(uid=ALICE)
@@ -197,6 +207,7 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
         os.close(writing)
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only  # counts the system calls of the plain build
 @pytest.mark.parametrize("uid", [CAROL, 0], ids=["who does not see its process", "who does"])
 def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
@@ -210,6 +221,7 @@ def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
     assert stuck.process.poll() is None and not stuck_gate.pid(), "it keeps its place"
 
 
+@pytest.mark.each_harbour
 def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
     """Its record names the shell, for which it waits."""
     holder, gate = host.hold(uid=ALICE)
@@ -224,6 +236,7 @@ def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
     assert state_of(shell.pid) == "S"
 
 
+@pytest.mark.each_harbour
 def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
     holder, gate = host.hold(uid=ALICE)
     stopped = [host.start(host.berth, "run", "--", "true", uid=BOB) for _ in range(66)]
@@ -242,6 +255,7 @@ def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
     assert {client.wait() for client in stopped} == {0}
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 def test_if_both_watchers_are_stopped_somebody_notices_all_the_same(host, open_folder, open_build):
     """That takes the slow audit. Two servers at once, to wait once: on one both watchers of the leases are
@@ -370,6 +384,7 @@ def test_nobody_ends_a_ticket_by_planting_a_lease_of_its_name(host, kind):
     second_gate.wait_until_started(WAKE, second)
 
 
+@pytest.mark.each_harbour
 def test_nobody_but_the_owner_changes_a_lease(host):
     """I10, by the files: another user can neither remove, rename, write nor forge."""
     holder, gate = host.hold(uid=ALICE)
@@ -405,6 +420,7 @@ def test_a_job_that_handles_the_signal_decides_itself(host):
     assert client.wait() == 42
 
 
+@pytest.mark.each_harbour
 def test_a_signal_in_the_queue_leaves_it(host):
     holder, gate = host.hold(uid=ALICE)
     first, _ = host.queue(uid=BOB)

@@ -103,6 +103,7 @@ def test_where_the_driver_does_not_tell_whose_memory_it_is_the_cards_counts_and_
 
 # What is reserved.
 
+@pytest.mark.each_harbour
 def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(server):
     learn(server, times=6)
     reserved = [entry["memory_mib"] for entry in history(server)]
@@ -154,6 +155,7 @@ def test_two_jobs_that_have_not_allocated_yet_do_not_count_on_the_same_memory(se
 
 # Waiting for the profile.
 
+@pytest.mark.each_harbour
 def test_others_of_the_type_wait_for_the_profile_and_other_types_go_on(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     first = jobs.hold(*flags, command=sim_job("--mem", "5GiB"))
@@ -189,6 +191,7 @@ def test_a_type_too_short_to_be_seen_does_not_run_one_at_a_time(server, jobs):
     assert profile["runs"] and all(run["peak_mib"] is None for run in profile["runs"])
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("killed", ["the holder", "the parent alone"])
 def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, killed):
     flags = ["--mem", "auto", "--job", "train"]
@@ -210,6 +213,7 @@ def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, ki
     last.gpus()
 
 
+@pytest.mark.each_harbour
 def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     jobs.hold(*flags)
@@ -219,6 +223,7 @@ def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     assert 3072 in [lease["memory_mib"] for lease in leases(server).values()]
 
 
+@pytest.mark.each_harbour
 def test_types_of_other_users_do_not_wait_for_mine(server, jobs, open_build):
     must_be_root()
     flags = ["--mem", "auto", "--job", "train"]
@@ -226,6 +231,7 @@ def test_types_of_other_users_do_not_wait_for_mine(server, jobs, open_build):
     jobs.hold(*flags, prefix=NOBODY, program=open_build / "bin" / "berth")
 
 
+@pytest.mark.each_harbour
 def test_others_can_read_a_profile_and_reserve_nothing_by_it(server, jobs, open_build):
     must_be_root()
     before = os.umask(0o077)  # which hides nothing from them
@@ -239,7 +245,6 @@ def test_others_can_read_a_profile_and_reserve_nothing_by_it(server, jobs, open_
     assert profiles(server) != [] and profiles(server, "--all") != []
 
 
-@pytest.mark.harbour("directory")
 def test_who_locks_anothers_folder_keeps_no_job_from_ending(server):
     """Whoever can read a file can lock it."""
     must_be_root()
@@ -361,6 +366,7 @@ def test_jax_is_recognised_and_named(server):
 
 # Run times.
 
+@pytest.mark.each_harbour
 def test_learned_run_times_give_estimates(server, jobs):
     server.use("1x24GiB")
     for _ in range(3):
@@ -392,6 +398,7 @@ def test_what_is_said_counts_more_than_what_was_learned(server, jobs):
 
 # Idle leases.
 
+@pytest.mark.each_harbour
 def test_an_idle_lease_stands_out(server, jobs):
     job = jobs.hold("--label", "forgotten")
     [lease] = leases(server).values()
@@ -414,6 +421,7 @@ def test_all_text_of_json_is_ascii(server):
     assert profiles(server)[0]["type"].startswith("größer")
 
 
+@pytest.mark.each_harbour
 def test_profiles_are_listed_shown_set_and_forgotten(server):
     empty = server.berth("profile")
     assert empty.stdout == "" and "--mem auto" in empty.stderr and empty.stderr.count("\n") == 1
@@ -469,6 +477,7 @@ def test_wrong_words(server, words, says):
     assert_one_line_error(server.berth("profile", *words), 64, says)
 
 
+@pytest.mark.each_harbour
 def test_a_damaged_profile_is_learned_anew(server):
     learn(server)
     rewrite(server, lambda text: "{")

@@ -7,7 +7,7 @@ import itertools
 
 import pytest
 import redis_server
-from conftest import ALL_REDIS_FAULTS, PRESET
+from conftest import ALL_REDIS_FAULTS, SANITIZED
 from leasing import eventually
 from processes import in_lanes
 from redis_lanes import Lane, assert_lines, using
@@ -15,7 +15,7 @@ from redis_proxy import Fault
 
 LANES = 4  # so many hosts at a time
 # Every so many faults. No number of kinds is a multiple of it, so that each kind comes at some command.
-STEP = (1 if PRESET == "release" else 5) if ALL_REDIS_FAULTS else 7 if PRESET == "release" else 35
+STEP = (5 if SANITIZED else 1) if ALL_REDIS_FAULTS else 35 if SANITIZED else 7
 HARBOUR_FAILS, NOT_GRANTED = 74, 75
 SECONDS = {"late": 0.3, "delay": 0.3, "refuse": 0.7, "swallow": 6}  # berth waits 5 s for an answer
 KINDS = ("drop", "lose", "late", "delay", "cut", "refuse")

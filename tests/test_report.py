@@ -91,6 +91,7 @@ def some_days(archive):
 
 # Figures.
 
+@pytest.mark.each_harbour
 def test_the_sums(server, archive):
     some_days(archive)
     result = report(server)
@@ -138,6 +139,7 @@ def test_since_cuts_what_began_before(server, archive):
     assert total["waited_s_median"] is None
 
 
+@pytest.mark.each_harbour
 def test_filters(server, archive):
     must_be_root()
     archive.add(5, 1)
@@ -156,12 +158,14 @@ def test_what_nobody_measured_is_null(server, archive):
     assert re.search(r"^GPU-hours +1\.0\D+$", text, re.MULTILINE) and re.search(r"^Utilization +\D+$", text, re.MULTILINE)
 
 
+@pytest.mark.each_harbour
 def test_leases_inside_of_others_are_not_counted_twice(server):
     server.berth("run", "--", BERTH, "run", "--", "true")
     total = report(server)["total"]
     assert (total["leases"], total["nested_leases"]) == (1, 1)
 
 
+@pytest.mark.each_harbour
 def test_what_runs_counts_until_now_and_what_is_gone_is_lost(server, archive, jobs):
     archive.add(5, 1, ending="running")
     archive.add(9, 2, ending="lost")
@@ -183,7 +187,6 @@ def test_how_what_runs_uses_its_gpus_is_not_known_yet(server, archive, jobs):
     assert total["utilization_pct"] is None and total["idle_gpu_hours"] is None
 
 
-@pytest.mark.harbour("directory")
 def test_nobody_spoils_anothers_figures(server, archive):
     """By lines with another's id, in his own file."""
     must_be_root()

@@ -88,6 +88,7 @@ def strike(chance, process):
             pass
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only  # with sanitizers too few run at once to share
 def test_whatever_is_killed_shared_memory_is_never_promised_twice(host):
     seed = os.environ.get("BERTH_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
@@ -124,6 +125,7 @@ def test_whatever_is_killed_shared_memory_is_never_promised_twice(host):
     assert host.server.status()["queue"] == []
 
 
+@pytest.mark.each_harbour
 def test_strangers_that_grow_while_jobs_start(host):
     """Whoever is granted memory beside strangers has it beside what they had when he asked."""
     host.server.use("1x24GiB")

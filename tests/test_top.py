@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 import redis_server
-from conftest import BERTH, PRESET, SERVERS, assert_one_line_error
+from conftest import BERTH, SANITIZED, SERVERS, assert_one_line_error
 from leasing import NOBODY, eventually, jobs, ready  # noqa: F401 (jobs is a fixture)
 from leftovers import processes_of
 
@@ -265,7 +265,7 @@ def shell_says(view, command):
     return path.read_text()
 
 
-@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", *(["SEGV", "ABRT"] if PRESET == "release" else [])])
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", *([] if SANITIZED else ["SEGV", "ABRT"])])
 def test_whatever_ends_it_the_terminal_is_as_it_was(server, terminal, name):
     view = terminal()
     before = shell_says(view, "stty -a")

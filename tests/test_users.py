@@ -27,7 +27,6 @@ pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become o
 
 # None can take away what is another's.
 
-@pytest.mark.harbour("directory")
 def test_the_kernel_refuses_to_change_others_files(world):
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
@@ -41,6 +40,7 @@ def test_the_kernel_refuses_to_change_others_files(world):
     bob.started()
 
 
+@pytest.mark.each_harbour
 def test_who_holds_a_bell_for_writing_does_not_keep_it_alive(world):
     alice = world.hold(ALICE)
     world.start_process(MALLORY, lambda path: os.open(path, os.O_WRONLY | os.O_NONBLOCK), world.path(f"bell-{alice.lease}"))
@@ -66,7 +66,6 @@ def test_a_hard_link_to_a_record_does_not_end_the_lease(world, which):
     assert world.try_now(BOB).returncode == 0
 
 
-@pytest.mark.harbour("directory")
 def test_a_hard_link_to_a_ticket_neither_ends_nor_moves_nor_doubles_it(world):
     alice = world.hold(ALICE)
     bob = world.wait(BOB)
@@ -90,6 +89,7 @@ def test_a_hard_link_does_not_put_a_drained_gpu_back_into_service(world):
     assert world.try_now(ALICE).returncode == 75
 
 
+@pytest.mark.each_harbour
 def test_nobody_but_root_and_the_directorys_owner_drains(world):
     uuid = world.uuid()
     world.do(MALLORY, put, world.path(f"drain-{uuid}"), {"version": 1, "gpu": uuid, "uid": 0, "reason": "x", "since_ms": 1})
@@ -201,6 +201,7 @@ def keeper_looks(world, name):
     os.close(fd)
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("how", ["marked copy", "left behind"])
 def test_a_forged_end_ends_nothing(world, how):
     """A lease is ended by the sticky bit of its record. Another file with that bit says nothing, whatever its name."""
@@ -219,6 +220,7 @@ def test_a_forged_end_ends_nothing(world, how):
     assert world.try_now(BOB).returncode == 75
 
 
+@pytest.mark.each_harbour
 def test_its_owner_ends_a_shells_lease(world):
     lease, _ = acquire(world, ALICE)
     world.do(ALICE, os.chmod, world.path(f"lease-{lease}"), 0o1644)
@@ -231,6 +233,7 @@ def test_its_owner_ends_a_shells_lease(world):
     eventually(lambda: world.names(lease) == [], "the keeper's end")
 
 
+@pytest.mark.each_harbour
 def test_the_commands_refuse_what_is_anothers(world):
     lease, _ = acquire(world, ALICE)
     bob = world.wait(BOB)
@@ -252,6 +255,7 @@ def lost_lines(world, lease):
     return [line for line in lines if (line["id"], line["ending"]) == (lease, "lost")]
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("words", [["cancel", "ID"], ["release", "ID"], ["release", "1"], ["release", "--all"]],
                          ids=["cancel", "release", "release-gpu", "release-all"])
 @pytest.mark.parametrize("caller", [0, BOB], ids=["root", "bob"])
@@ -418,6 +422,7 @@ def absurd(harbour, uuid):
             if not (isinstance(content, dict) and content.get("version") in (2**53, 2**20))]
 
 
+@pytest.mark.each_harbour
 def test_absurd_records_of_live_clients_are_in_nobodys_way(world):
     files = absurd(world.in_memory().harbour, world.uuid())
     world.start_process(MALLORY, create_clients, world.harbour, files)
@@ -441,7 +446,6 @@ def test_a_live_lease_whose_gpus_make_no_sense_may_hold_every_gpu(world, value):
     assert world.try_now(ALICE).returncode == 0
 
 
-@pytest.mark.harbour("directory")
 def test_a_record_belongs_to_the_owner_of_its_file(world):
     """Whatever uid and id it names."""
     uuid = world.uuid()
@@ -457,6 +461,7 @@ def test_a_record_belongs_to_the_owner_of_its_file(world):
     assert world.try_now(BOB).returncode == 0
 
 
+@pytest.mark.each_harbour
 def test_reservations_do_not_add_up_to_nothing(world):
     """2,048 times 2**53 is 2**64: a sum that wraps around would hide what Alice has reserved."""
     alice = world.in_memory().hold(ALICE, "--mem", "20GiB")
@@ -506,6 +511,7 @@ def test_others_words_never_reach_the_terminal_raw(world, language):
     assert_fit_for_terminal(waiting.said("position "))
 
 
+@pytest.mark.each_harbour
 def test_words_of_honest_users_arrive_escaped_and_count(world):
     """Whatever a command holds, its record must be one that others can read."""
     words = ["a\nb\x1b[31m", "\udcff\udcfe" * 3000, "\u202e" * 3000, "<script>"]
@@ -651,6 +657,7 @@ def test_noise_does_not_keep_a_keeper_busy(world):
 
 # Many.
 
+@pytest.mark.each_harbour
 def test_a_hundred_users(world):
     world.server.use("64x24GiB")
     users = range(3000, 3100)
@@ -717,6 +724,7 @@ def test_more_live_leases_than_descriptors_stop_nobody(world):
     alice.started()
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("kind", ["impossible", "later version"])
 def test_tickets_that_want_nothing_keep_nobody_out(world, kind):
     changes = {"impossible": {"request": {"count": 100}}, "later version": {"version": 7}}[kind]
@@ -726,6 +734,7 @@ def test_tickets_that_want_nothing_keep_nobody_out(world, kind):
     assert_all_goes_on(world)
 
 
+@pytest.mark.each_harbour
 def test_a_long_queue_for_one_gpu_keeps_no_other_idle(world):
     """However long it is, and with few descriptors."""
     world.server.use("2x24GiB")
@@ -743,6 +752,7 @@ def test_a_long_queue_for_one_gpu_keeps_no_other_idle(world):
     bob.started()
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("count", [2, 100])
 def test_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world, count):
     """The first two of the queue notice every death. If they are files of Mallory's, somebody else must."""
@@ -760,6 +770,7 @@ def test_tickets_that_watch_nothing_do_not_let_the_queue_sleep(world, count):
     mallory.end()
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("count", [2, 100])
 def test_who_watches_beside_tickets_of_one_user_learns_of_new_leases(world, count):
     """The first are files of Mallory's. Alice takes a GPU that Bob, behind them, has not seen her take; her next job
@@ -832,6 +843,7 @@ def test_a_lock_that_was_handed_on_is_not_blamed_on_the_dead(world):
     alice.started()
 
 
+@pytest.mark.each_harbour
 def test_who_leases_everything_is_named(world):
     world.hold(MALLORY, "--label", "mine, all mine")
     refused = world.try_now(ALICE)
@@ -842,7 +854,6 @@ def test_who_leases_everything_is_named(world):
 
 # Numbers of processes are used again.
 
-@pytest.mark.harbour("directory")
 def test_the_number_of_anothers_process_neither_protects_nor_blocks(world):
     """Alice's ticket names a process that is, by now, one of Bob's, and stopped. Root sees that, even where /proc is
     hidden from others."""
@@ -924,6 +935,7 @@ def test_a_directory_where_anybody_could_delete_is_refused(world):
         assert result.returncode == 74 and "sticky" in result.stderr and "chmod 1777" in result.stderr
 
 
+@pytest.mark.each_harbour
 def test_what_the_owner_of_the_directory_deletes_is_put_back_and_said(world):
     os.chown(world.harbour, MALLORY, MALLORY)
     alice = world.hold(ALICE)

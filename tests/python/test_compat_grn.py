@@ -124,6 +124,7 @@ def start_server(jobs, **options):
     return job
 
 
+@pytest.mark.each_harbour
 def test_start(grn, jobs):
     server = start_server(jobs)
     assert re.search(r"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] INFO +Managing GPUs \{0, 1, 2, 3\}$", server.out, re.M)
@@ -328,6 +329,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_no_gpu_is_given_twice(grn, method):
     grn.use("2x24GiB")
@@ -337,6 +339,7 @@ def test_no_gpu_is_given_twice(grn, method):
     assert all_free(grn)
 
 
+@pytest.mark.each_harbour
 def test_a_killed_job(grn, jobs):
     path = script(grn, "code.py", "import grn, sys\n@grn.job()\n"
                   "def f(): print('runs', flush=True); sys.stdin.read()\nf()")
@@ -503,6 +506,7 @@ def test_run_starts_the_next_when_the_first_has_ended(grn, jobs):
     assert job.out == "first\nover\nsecond\n"
 
 
+@pytest.mark.each_harbour
 def test_run_waits_for_a_gpu(grn, jobs):
     grn.use("1x24GiB")
     holder = jobs.hold()

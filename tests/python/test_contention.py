@@ -46,6 +46,7 @@ WAYS = {
 }
 
 
+@pytest.mark.each_harbour
 def test_fifty_programs_and_no_gpu_twice(server):
     scripts = Scripts(server)
     programs = server.folder / "holder.py"
@@ -68,6 +69,7 @@ def test_fifty_programs_and_no_gpu_twice(server):
         scripts.jobs.stop()
 
 
+@pytest.mark.each_harbour
 def test_fifty_programs_of_which_some_are_killed(server):
     """Whoever is killed takes its GPU's file with it, so what is asserted here is that all others come through."""
     scripts = Scripts(server)

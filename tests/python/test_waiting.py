@@ -36,6 +36,7 @@ def helpers(job):
     return found
 
 
+@pytest.mark.each_harbour
 def test_ctrl_c_ends_the_waiting_and_leaves_the_queue(python, holder):
     waiter = python.start("""
         try:
@@ -61,6 +62,7 @@ def test_ctrl_c_in_a_terminal_gives_the_usual_end(python, holder):
     assert not python.server.status()["queue"]
 
 
+@pytest.mark.each_harbour
 def test_a_handler_that_returns_keeps_the_place(python, holder):
     """Runs while it waits, as often as the signal comes, and the ticket stays the same."""
     waiter = python.start("""
@@ -132,6 +134,7 @@ def test_signals_that_come_faster_than_the_driver_answers(python):
     """) == "[0]\n[0]"
 
 
+@pytest.mark.each_harbour
 def test_no_interrupt_loses_a_lease(python):
     """Ctrl-C at any step of Python's: in the end nothing is leased but what the program still has in hand."""
     said = python.says("""
@@ -208,6 +211,7 @@ def test_what_arrives_while_it_waits_reaches_an_event_loop(python, holder):
     assert first_line(waiter) == "the loop has it"
 
 
+@pytest.mark.each_harbour
 def test_other_threads_go_on_and_a_thread_can_wait(python, holder):
     waiter = python.start("""
         import threading
@@ -244,6 +248,7 @@ def test_ctrl_c_is_the_main_threads_while_another_waits(python, holder):
     wait_until(lambda: not python.server.status()["queue"])
 
 
+@pytest.mark.each_harbour
 def test_many_tasks_can_wait(python, holder):
     """More than any pool of threads has."""
     waiter = python.start("""
@@ -270,6 +275,7 @@ def test_many_tasks_can_wait(python, holder):
     assert all_free(python.server)
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_task_leaves_the_queue(python, holder):
     waiter = python.start("""
         import asyncio
@@ -301,6 +307,7 @@ def test_a_cancelled_task_leaves_the_queue(python, holder):
     assert waiter.out.splitlines() == ["cancelled", "gone", "late", "refused"]
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("when", ["task.cancel()", "loop.call_soon(task.cancel)"])
 def test_a_task_that_is_cancelled_at_the_moment_of_its_grant_keeps_nothing(python, when):
     """Before the loop has heard of the grant, or between that and the task."""
@@ -348,6 +355,7 @@ def test_a_loop_that_forgets_to_release_hears_that_it_waits_for_itself(python):
     assert said[1:] == ["[0]"]
 
 
+@pytest.mark.each_harbour
 def test_the_callback_hears_position_and_reason(python, holder):
     first = python.start("berth.acquire(4, progress=True, time='1h'); say('first'); stay()")
     first.waits()
@@ -400,6 +408,7 @@ def test_a_python_that_waits_uses_no_processor(python, holder):
     wait_until(quiet, lambda: before)
 
 
+@pytest.mark.each_harbour
 def test_python_and_the_command_line_wait_in_one_queue(python, holder):
     order = []
     for number in range(6):
@@ -416,6 +425,7 @@ def test_python_and_the_command_line_wait_in_one_queue(python, holder):
         assert job.end() == 0
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_ticket_is_not_granted(python, holder):
     waiter = python.start("""
         try:
@@ -459,6 +469,7 @@ FORKS = {
 }
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("way", FORKS)
 def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way):
     """The child returns into the wait. It gets an error, and can ask for GPUs itself; the parent keeps its place."""
