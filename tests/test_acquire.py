@@ -11,7 +11,8 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, only_keeper, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, only_keeper, read_to_end, ready, state_of, uuids  # noqa: F401
+from waiting import LIMIT
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -132,7 +133,7 @@ def test_a_program_that_reads_from_acquire_has_the_lease(server, jobs, shell):
         eventually(lambda: job.out == "0\n", "the GPU's number")
         assert state_of(server, 0) == "leased"
         fifo.write("more\n")
-    job.process.wait(25)
+    job.process.wait(LIMIT)
     assert job.out == "0\nmore\n"
     eventually_free(server)
 
@@ -145,7 +146,7 @@ def test_a_killed_shell(server, jobs, shell, number):
     ready(job)
     assert state_of(server, 0) == "leased"
     job.process.send_signal(number)
-    job.process.wait(25)
+    job.process.wait(LIMIT)
     eventually_free(server)
 
 
@@ -224,9 +225,9 @@ def test_for_what_is_no_process(server, pid):
     assert_refused(server.berth("acquire", "--for", pid), 64, "--for")
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_for_another_users_process(server, jobs, open_build):
-    must_be_root()
     ours = jobs.start("cat")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "acquire", "--for", ours.pid)
     assert_refused(result, 77, f"--for {ours.pid}")
@@ -385,7 +386,7 @@ def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     waiting = jobs.start(BERTH, "acquire", "--for", other.pid)
     waiting.waits()
     other.end()
-    assert waiting.process.wait(25) == 64
+    assert waiting.process.wait(LIMIT) == 64
     assert waiting.out == "(exit 64)\n" and f"pid {other.pid}" in waiting.err.splitlines()[-1]
     assert server.status()["queue"] == []
 
@@ -446,7 +447,7 @@ def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
         process.kill()
     else:
         os.close(reading)
-    assert process.wait(25) != 0
+    assert process.wait(LIMIT) != 0
     eventually_free(server)
     assert shell.runs
     if end == "killed":
@@ -462,7 +463,7 @@ def test_delivered_late_is_delivered(server, jobs):
     os.close(writing)
     eventually(lambda: keepers(server), "the keeper")
     assert read_to_end(reading).lstrip(b"x") == b"0\n"  # to its end: the keeper does not hold the pipe
-    assert process.wait(25) == 0
+    assert process.wait(LIMIT) == 0
     assert state_of(server, 0) == "leased"
     shell.end()
     eventually_free(server)

@@ -73,7 +73,7 @@ def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
     lives = Chaos(host, make_plans(seed, 40, USERS, 2, MEMORY_MIB, pace_s=0.05, shapes=[shape])).run(deadline_s=240)
     violations = check(server, lives)
     assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
-    assert sum(life.queued is not None for life in lives) > 10, "there was to be a queue"
+    assert sum(life.queued is not None for life in lives) >= 3, "there was to be a queue"
 
 
 # The order of tickets is told by their files.

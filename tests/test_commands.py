@@ -12,6 +12,7 @@ import time
 import harbour_client
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
+from waiting import LIMIT
 
 ALICE, BOB = 64001, 64002
 ISO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -80,10 +81,10 @@ def shell_lease(server, *indices, uid=None, **options):
 def stop(process):
     """Ends a process as a user would, and gives what it said."""
     process.send_signal(signal.SIGTERM)
-    return process.communicate(timeout=30)[0]
+    return process.communicate(timeout=LIMIT)[0]
 
 
-def read_until(process, text, seconds=15):
+def read_until(process, text, seconds=LIMIT):
     """Reads what the process writes until `text` is in it."""
     said = b""
     deadline = time.monotonic() + seconds
@@ -120,6 +121,7 @@ def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     assert not (server.folder / "nowhere").exists()
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_the_queue_says_who_waits_why_and_for_how_long(server):
     server.use("2x24GiB")
@@ -146,6 +148,7 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     stop(job)
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
@@ -172,12 +175,12 @@ def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     assert (result.returncode, result.stderr) == (0, "")
     assert_lines(result.stdout, f"ticket {first.ticket}")
     assert [(t["ticket"], t["position"]) for t in queue(server)] == [(second.ticket, 1)]
-    said = first.communicate(timeout=30)[0]
+    said = first.communicate(timeout=LIMIT)[0]
     assert first.returncode == 75
     assert said.splitlines()[-1].startswith("berth: ") and "berth cancel" in said.splitlines()[-1]
     assert "never" not in said
     stop(job)
-    assert second.communicate(timeout=30)[0].endswith("second\n")
+    assert second.communicate(timeout=LIMIT)[0].endswith("second\n")
     assert second.returncode == 0
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "nothing stays behind")
 
@@ -192,10 +195,10 @@ def test_cancel_wakes_whom_the_ticket_kept_back(server):
     os.kill(wide.pid, signal.SIGSTOP)  # it cannot hear: the others must be told by who cancels
     try:
         assert server.berth("cancel", wide.ticket).returncode == 0
-        assert narrow.communicate(timeout=20)[0].endswith("runs\n")
+        assert narrow.communicate(timeout=LIMIT)[0].endswith("runs\n")
     finally:
         os.kill(wide.pid, signal.SIGCONT)
-    assert wide.wait(timeout=30) == 75
+    assert wide.wait(LIMIT) == 75
 
 
 @pytest.mark.each_harbour
@@ -209,7 +212,7 @@ def test_cancel_all_and_several(server):
     assert [t["ticket"] for t in queue(server)] == [waiters[1].ticket, waiters[3].ticket]
     assert server.berth("cancel", "--all").returncode == 0
     assert queue(server) == []
-    assert {waiter.wait(timeout=30) for waiter in waiters} == {75}
+    assert {waiter.wait(LIMIT) for waiter in waiters} == {75}
     result = server.berth("cancel", "--all")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1) and "ticket" in result.stderr
 
@@ -243,7 +246,7 @@ def test_nobody_cancels_anothers_ticket_but_root(server, users):
     assert_lines(users.run(BOB, "cancel", "--all").stdout, f"ticket {bobs.ticket}")
     assert [t["ticket"] for t in queue(server)] == [alices.ticket]
     assert server.berth("cancel", alices.ticket).returncode == 0
-    assert (alices.wait(timeout=30), bobs.wait(timeout=30)) == (75, 75)
+    assert (alices.wait(LIMIT), bobs.wait(LIMIT)) == (75, 75)
 
 
 # Release
@@ -258,7 +261,7 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     result = server.berth("release", lease.id)
     assert (result.returncode, result.stderr) == (0, "")
     assert_lines(result.stdout, f"lease {lease.id}")
-    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
     assert lease.ended and lease.wait_rung(0)
     assert_one_line_error(server.berth("release", lease.id), 64, lease.id, "berth status")
     lease.close()
@@ -361,7 +364,7 @@ def test_nobody_releases_anothers_lease_but_root(server, users):
     assert server.berth("release", "--all").stdout == "", "root's own alone"
     assert_lines(server.berth("release", alices.id).stdout, f"lease {alices.id}")
     for process in (alices, own):
-        assert process.communicate(timeout=30)[0] == "released\n"
+        assert process.communicate(timeout=LIMIT)[0] == "released\n"
 
 
 @pytest.mark.parametrize("arguments, code", [
@@ -381,6 +384,7 @@ def test_a_ticket_is_not_released_but_cancelled(server):
     assert_one_line_error(server.berth("release", waiter.ticket), 64, f"berth cancel {waiter.ticket}")
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     """It was carved out of the shell's lease, and takes up the GPU itself once that has ended."""
@@ -398,12 +402,13 @@ def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     assert_one_line_error(refused, 75, "GPU 0 leased", "root (sleep 1000)")
     assert waiter.poll() is None
     stop(inner)
-    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
 
 
 # Drain
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     server.use("2x24GiB")
@@ -420,10 +425,11 @@ def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     assert result.returncode == 0
     assert_lines(result.stdout, "GPU 1")
     # Nothing but the ring wakes it so soon: it looks by itself only after half a minute.
-    assert waiter.communicate(timeout=15)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free"]
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     server.use("1x24GiB")
@@ -439,6 +445,7 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     assert waiter.poll() is None and len(queue(server)) == 1
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_draining_again_replaces_the_reason(server):
     lease = shell_lease(server, 2)
@@ -455,6 +462,7 @@ def test_draining_again_replaces_the_reason(server):
     lease.close()
 
 
+@pytest.mark.needs_root
 def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     """A limit on the size of files stands for the full disk."""
     server.berth("drain", "2", "--reason", "one")
@@ -478,6 +486,7 @@ def test_undrain_all_and_what_is_not_drained(server):
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "drained" in none.stderr
 
 
+@pytest.mark.needs_root
 def test_a_gpu_that_is_lost_or_gone(server):
     cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-{i}0000000-0000-0000-0000-000000000000"} for i in range(3)]
     server.use({"gpus": cards, "faults": [{"call": "nvmlDeviceGetTemperature", "gpu": 1, "answer": 15}]})
@@ -518,6 +527,7 @@ def test_only_root_and_the_harbours_owner_may_drain(server, users):
     assert server.berth("undrain", "--all").returncode == 0
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_drain_that_somebody_planted_does_not_count_and_does_not_hinder(server):
     planted = server.harbour / f"drain-{uuid(server, 0)}"
@@ -565,6 +575,7 @@ def test_wrong_undrains(server, arguments, code):
     assert_one_line_error(server.berth("undrain", *arguments), code)
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_reason_of_256_bytes_is_kept_whole(server):
     reason = "ö" * 128

@@ -10,7 +10,8 @@ import threading
 
 import pytest
 from conftest import SANITIZED
-from processes import ALICE, BOB, CAROL, DAVE, WAKE, Host, wait_for, wait_until_stopped
+from processes import ALICE, BOB, CAROL, DAVE, Host, wait_for, wait_until_stopped
+from waiting import LIMIT
 
 NOT_GRANTED, HARBOUR_FAILS = 75, 74
 
@@ -83,7 +84,7 @@ def test_exclusive_and_woken_across_namespaces(host, holder_in, waiter_in):
     assert not waiter_gate.pid()
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     assert [lease["uid"] for lease in host.leases()] == [BOB]
     waiter_gate.open()
     assert waiter.wait() == 0
@@ -99,7 +100,7 @@ def test_a_holder_killed_in_another_namespace_wakes_the_waiter(host, holder_in, 
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    gate.wait_until_started(WAKE, waiter)
+    gate.wait_until_started(LIMIT, waiter)
     gate.open()
     assert waiter.wait() == 0
 
@@ -115,11 +116,11 @@ def test_a_stopped_waiter_in_another_namespace_is_passed_over(host, stopped_in, 
     os.kill(stopped, signal.SIGSTOP)
     wait_until_stopped(stopped)
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     assert not first_gate.pid()
     os.kill(stopped, signal.SIGCONT)
     second_gate.open()
-    first_gate.wait_until_started(WAKE, first)
+    first_gate.wait_until_started(LIMIT, first)
     first_gate.open()
     assert first.wait() == 0
 
@@ -155,7 +156,7 @@ def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     gate.open()
     assert holder.wait() == 0, holder.errors()
     # The release needed no space, and left some behind: what the waiter does with it is its own affair.
-    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, WAKE)
+    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, LIMIT)
     if waiter_gate.pid():
         code, _ = host.run("--no-wait", uid=CAROL)
         assert code in (NOT_GRANTED, HARBOUR_FAILS)
@@ -164,7 +165,7 @@ def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     else:
         assert waiter.wait() == HARBOUR_FAILS and "No space left" in waiter.errors()
     unfill(disk)
-    assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=CAROL)[0] == 0
 
 
 @pytest.mark.each_harbour
@@ -177,13 +178,13 @@ def test_a_claim_that_finds_no_space_leaves_the_gpu_to_the_next(host, disk):
             file.write(b"x" * 4096)
     gate.open()
     assert holder.wait() == 0
-    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, WAKE)
+    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, LIMIT)
     if not waiter_gate.pid():
         assert waiter.wait() == HARBOUR_FAILS and "No space left" in waiter.errors(), waiter.errors()
     unfill(disk)
     if waiter_gate.pid():
         waiter_gate.open()
-    assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=CAROL)[0] == 0
 
 
 @pytest.mark.each_harbour
@@ -197,7 +198,7 @@ def test_a_read_only_disk_refuses_the_new_and_releases_the_old(host, disk):
     assert host.leases() == []
     assert host.server.status()["gpus"][0]["state"] == "free"
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
 def test_a_strict_umask_hides_nothing_from_the_others(host):
@@ -208,10 +209,10 @@ def test_a_strict_umask_hides_nothing_from_the_others(host):
     waiter, waiter_gate = host.queue(uid=BOB, prefix=strict)
     second, second_gate = host.queue(uid=CAROL, prefix=strict)
     gate.open()
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     assert not second_gate.pid()
     waiter_gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     second_gate.open()
     assert second.wait() == 0
 
@@ -220,7 +221,7 @@ def test_a_strict_umask_hides_nothing_from_the_others(host):
 
 
 def put_back(holder, times=1):
-    wait_for(lambda: holder.errors().count("deleted") >= times, lambda: f"it notices: {holder.errors()}", WAKE)
+    wait_for(lambda: holder.errors().count("deleted") >= times, lambda: f"it notices: {holder.errors()}", LIMIT)
 
 
 def assert_held(host, uid):
@@ -239,7 +240,7 @@ def test_deleted_files_of_a_lease_come_back(host, deleted):
         assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
 @pytest.mark.each_harbour
@@ -251,7 +252,7 @@ def test_a_deleted_directory_comes_back_with_its_lease(host):
     assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     waiter_gate.open()
     assert waiter.wait() == 0
 
@@ -266,7 +267,7 @@ def test_a_replaced_directory_gets_the_lease(host):
     assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
 @pytest.mark.each_harbour
@@ -319,7 +320,7 @@ def test_records_from_the_future_free_nothing(host):
     assert host.server.status()["gpus"][0]["state"] == "leased"
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     waiter_gate.open()
     assert waiter.wait() == 0
 

@@ -9,8 +9,9 @@ import time
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, jobs, must_be_root, ready  # noqa: F401
+from leasing import NOBODY, eventually, jobs, ready  # noqa: F401
 from redis_server import history_length
+from waiting import LIMIT
 
 ESCAPES = "\x1b[31m\x1b]0;owned\x07\r\n\t\u202etxt\u2066"
 
@@ -39,6 +40,7 @@ def has_begun(server):
 
 # What is written.
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_job(server):
     server.berth("run", "-n", "2", "--mem", "8GiB", "--label", "try", "--", "true")
@@ -102,7 +104,7 @@ def written(server, ending):
 @pytest.mark.each_harbour
 def test_what_a_job_leaves_behind_keeps_its_lease_in_the_log(server, jobs):
     job = jobs.run(command=["sh", "-c", "exec 3<&0; read -r line <&3 & exit 7"])
-    assert job.process.wait(25) == 7
+    assert job.process.wait(LIMIT) == 7
     assert endings(server) == [("running", None, None)]
     assert json.loads(server.berth("report", "--json").stdout)["total"]["running"] == 1
     # The last of its processes ends, and somebody notices.
@@ -173,10 +175,10 @@ def test_a_release_needs_no_history(server):
     assert all(gpu["state"] == "free" for gpu in server.status()["gpus"])
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_only_his_own(server, open_build):
     """Each user writes in a folder of his own, and everybody can read it."""
-    must_be_root()
     server.berth("run", "--", "true")
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     assert [entry["user"] for entry in log(server)] == ["root", "nobody"]
@@ -186,15 +188,15 @@ def test_only_his_own(server, open_build):
     assert owners == {"0": 0, "65534": 65534}
 
 
+@pytest.mark.needs_root
 def test_a_strict_umask_hides_nothing_from_the_others(server, open_build):
-    must_be_root()
     server.run("sh", "-c", 'umask 077; exec "$@"', "sh", "berth", "run", "--", "true")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "log", "--json")
     assert [json.loads(line)["user"] for line in result.stdout.splitlines()] == ["root"]
 
 
+@pytest.mark.needs_root
 def test_nobody_tells_of_others(server, open_build):
-    must_be_root()
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     [file] = history_files(server)
     line = json.loads(file.read_text())
@@ -221,6 +223,7 @@ def test_damaged_lines_alone_are_lost_and_it_says_so(server):
     assert f"{server.harbour}/archive" in result.stderr
 
 
+@pytest.mark.needs_root
 def test_the_table(server):
     server.berth("run", "--label", "a label", "--", "sh", "-c", "exit 3")
     result = server.berth("log")
@@ -238,9 +241,9 @@ def test_nothing_that_a_terminal_would_obey(server):
     assert all(len(line) <= 100 for line in narrow.stdout.splitlines())
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_filters(server, open_build):
-    must_be_root()
     server.berth("run", "--gpu", "1", "--", "true")
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--gpu", "2,3", "--", "true")
     uuid = log(server)[0]["gpus"][0]["uuid"]
@@ -310,12 +313,12 @@ def test_follow(server, jobs):
     eventually(lambda: "second" in follower.out)
     assert [json.loads(line)["label"] for line in follower.out.splitlines()] == ["before", "first", "second"]
     follower.process.send_signal(signal.SIGINT)
-    assert follower.process.wait(25) == -signal.SIGINT
+    assert follower.process.wait(LIMIT) == -signal.SIGINT
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_follow_sees_users_who_come_later(server, jobs, open_build):
-    must_be_root()
     follower = jobs.start(BERTH, "log", "--follow")
     eventually(lambda: "GRANTED" in follower.out)
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--label", "somebody new", "--", "true")
@@ -336,7 +339,7 @@ def test_follow_ends_when_its_reader_closes_a_socket(server):
         writer.close()
         assert b"GRANTED" in reader.recv(4096)
         reader.close()
-        assert process.wait(25) == 0
+        assert process.wait(LIMIT) == 0
     finally:
         process.kill()
         process.wait()

@@ -17,8 +17,9 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import (NOBODY, SAY_AND_STAY, eventually, events, gpu, gpus_of, is_alive, jobs, must_be_root,  # noqa: F401
+from leasing import (NOBODY, SAY_AND_STAY, eventually, events, gpu, gpus_of, is_alive, jobs,  # noqa: F401
                      state_of, uuids, variables_of)
+from waiting import LIMIT
 
 ESCAPES = "\x1b[31m\x1b]0;owned\x07\x9b2J\r\n\t\u202etxt\u2066\u200b\u2028\ufeff"
 
@@ -178,7 +179,7 @@ def test_the_jobs_own_exit_code(server, script, code):
 
 def test_who_has_started_it_may_ignore_the_ends_of_children(server):
     result = server.run("env", "--ignore-signal=CHLD", BERTH, "run", "--", "sh", "-c", "grep SigIgn /proc/self/status; exit 7",
-                        timeout=25)
+                        timeout=LIMIT)
     assert (result.returncode, result.stderr) == (7, "")
     assert int(result.stdout.split()[1], 16) & 1 << signal.SIGCHLD - 1 == 0, "the job does not"
 
@@ -186,7 +187,7 @@ def test_who_has_started_it_may_ignore_the_ends_of_children(server):
 def test_an_end_that_somebody_else_has_learned_is_a_failure(server):
     """waitpid() knows nothing of it, and what it knows will not become more."""
     result = server.run("strace", "-o", "/dev/null", "-e", "trace=wait4", "-e", "inject=wait4:error=ECHILD", BERTH, "run", "--",
-                        "true", timeout=25)
+                        "true", timeout=LIMIT)
     assert result.returncode == 1, result
 
 
@@ -213,7 +214,7 @@ def test_a_program_that_goes_away_while_it_waits(server, jobs):
     waiter = jobs.wait(command=[program])
     program.unlink()
     holder.end()
-    assert waiter.process.wait(25) == 127
+    assert waiter.process.wait(LIMIT) == 127
     assert str(program) in waiter.err
     assert state_of(server, 0) == "free"
 
@@ -422,7 +423,7 @@ class Terminal:
         self.written = b""
         self.code = None
 
-    def read_until(self, text, times=1, limit=25):
+    def read_until(self, text, times=1, limit=LIMIT):
         deadline = time.monotonic() + limit
         while self.written.count(text) < times:
             assert time.monotonic() < deadline, self.written
@@ -727,9 +728,9 @@ def test_an_empty_variable_is_none(server):
     assert gpus_of(server, env={"BERTH_LEASE": ""}) == "0"
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_another_users_lease_is_refused(server, jobs, open_build):
-    must_be_root()
     theirs = jobs.hold()
     [lease] = server.status()["gpus"][0]["leases"]
     result = server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true", env={"BERTH_LEASE": lease["id"]})
@@ -788,7 +789,7 @@ def test_what_a_job_really_uses_counts(server, jobs):
     assert_one_line_error(server.berth("run", "--mem", "10GiB", "--no-wait", "--", "true"), 75, "memory")
     assert gpus_of(server, "--mem", "9GiB") == "0"
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(25) == 143
+    assert job.process.wait(LIMIT) == 143
     assert gpus_of(server, "--mem", "10GiB") == "0"
 
 
@@ -802,6 +803,7 @@ def test_several_gpus_are_shared_too(server, jobs):
 
 # Strangers.
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_a_stranger_blocks_and_is_named(server, jobs):
     server.use("1x24GiB")
@@ -814,8 +816,8 @@ def test_a_stranger_blocks_and_is_named(server, jobs):
     assert waiter.gpus() == "0"
 
 
+@pytest.mark.needs_root
 def test_another_users_process_is_a_stranger_by_his_name(server, open_build):
-    must_be_root()
     server.use("1x24GiB")
     job = server.start_job("--mem", "1GiB", gpu=0, program=open_build / "bin" / "berth-sim-job", prefix=NOBODY)
     assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, f"(pid {job.pid}, user nobody)")
@@ -830,6 +832,7 @@ def test_a_stranger_beside_other_free_gpus(server):
                           "3 GPUs, 2 ", "GPU 0: berth-sim-job")
 
 
+@pytest.mark.release_only
 def test_a_stranger_that_nobody_can_see_is_asked_for(server, jobs):
     """Only the driver knows him (as in a container): it is asked again, and the waiter starts."""
     server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB", "until": "3s"}]})
@@ -893,7 +896,7 @@ def test_the_placeholder_shows_until_the_job_uses_the_gpu(server, jobs):
     assert on_gpu(server, 2) == ["berth-hold"]  # the job has not come there
     assert job.runs
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(25) == 143
+    assert job.process.wait(LIMIT) == 143
     assert on_gpu(server, 1) == on_gpu(server, 2) == []
     assert job.err == ""
 

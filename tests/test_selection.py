@@ -120,6 +120,7 @@ def test_a_load_that_the_driver_does_not_tell_is_above_every_limit(server):
     assert_one_line_error(result, 75, "unknown")
 
 
+@pytest.mark.release_only
 @pytest.mark.each_harbour
 def test_a_waiter_starts_when_the_load_falls(server, jobs):
     server.use({"gpus": [{"memory": "24GiB"}], "strangers": [

@@ -58,7 +58,7 @@ def test_a_process_without_a_lease_is_a_stranger_until_it_dies(server):
     assert after["gpus"][2]["memory_used_mib"] == 0
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+@pytest.mark.needs_root
 def test_users_are_told_apart(server, open_build):
     server.use("2x24GiB")
     job = server.start_job("--mem", "1GiB", gpu=1, program=open_build / "bin" / "berth-sim-job",

@@ -14,7 +14,7 @@ from conftest import assert_one_line_error
 from hostile import ALICE, MALLORY, prefix_of
 from users import BOB, bell, put, record, world  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 LISTS = {"default": ["-d", "-m", f"u:{ALICE}:---"], "access": ["-m", f"u:{ALICE}:---"]}
 

@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from conftest import BUILD, SIM_JOB, wait_until
-from leasing import must_be_root
 from pythons import all_free, first_line, leased, python  # noqa: F401
 
 pytestmark = pytest.mark.release_only  # the package is built once, as it is shipped
@@ -274,9 +273,9 @@ def test_what_the_driver_said_for_a_request_that_failed_is_not_believed_later(py
     wait_until(lambda: job.out.splitlines()[1:] == ["[1]"])
 
 
+@pytest.mark.needs_root
 @pytest.mark.each_harbour
 def test_somebody_elses_lease_is_not_yours(python, open_build):
-    must_be_root()
     shutil.copytree(BUILD / "python", open_build / "python")
     job = python.start("say(berth.acquire().id); stay()")
     said = python.says("""

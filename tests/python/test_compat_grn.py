@@ -7,8 +7,9 @@ import signal
 
 import pytest
 from conftest import assert_one_line_error
-from leasing import eventually, jobs, must_be_root, state_of  # noqa: F401
+from leasing import eventually, jobs, state_of  # noqa: F401
 from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -134,7 +135,7 @@ def test_start(grn, jobs):
     assert [note["state"] for note in notes(grn)] == ["leased"]
     assert server.runs
     server.process.send_signal(signal.SIGINT)
-    assert (server.process.wait(25), server.err) == (0, "")
+    assert (server.process.wait(LIMIT), server.err) == (0, "")
 
 
 def test_start_with_some_gpus_restricts_the_jobs(grn, jobs):
@@ -150,7 +151,7 @@ def test_start_with_some_gpus_restricts_the_jobs(grn, jobs):
     waiting = jobs.start(PYTHON, "-m", "berth.compat", "job.py", **in_scripts(grn))
     eventually(lambda: len(grn.status()["queue"]) == 1, "a job that waits, though GPUs 0 and 3 are free")
     holder.end()
-    assert waiting.process.wait(25) == 0
+    assert waiting.process.wait(LIMIT) == 0
     assert notes(grn)[-1]["gpu"] == "1"
     # Without it, or when it was killed, nothing is restricted.
     server.process.kill()
@@ -192,7 +193,7 @@ def test_start_twice(grn, jobs):
     server = start_server(jobs)
     assert_one_line_error(grn.run("grn-start"), 64, "grn-start")
     server.process.terminate()
-    assert server.process.wait(25) == 0
+    assert server.process.wait(LIMIT) == 0
     start_server(jobs)
 
 
@@ -206,8 +207,8 @@ def test_the_callers_variable_restricts(grn, jobs):
     assert result.returncode == 1 and "berth.Impossible" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.needs_root
 def test_another_users_server_restricts_nobody(grn, jobs):
-    must_be_root()
     folder = grn.folder / "harbour.compat"
     start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "3"})
     [own] = folder.glob("grn-*")
@@ -513,7 +514,7 @@ def test_run_waits_for_a_gpu(grn, jobs):
     job = jobs.start("grn-run", "sh -c 'echo $CUDA_VISIBLE_DEVICES'")
     job.waits()
     holder.end()
-    assert job.process.wait(25) == 0 and job.out == "0\n"
+    assert job.process.wait(LIMIT) == 0 and job.out == "0\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -522,7 +523,7 @@ def test_run_passes_signals_on_and_ends(grn, jobs, number):
     job = jobs.start("grn-run", f"bash -c \"{trap}\"", "echo second")
     eventually(lambda: job.out == "ready\n", "the command")
     job.process.send_signal(number)
-    assert job.process.wait(25) == 128 + number
+    assert job.process.wait(LIMIT) == 128 + number
     assert job.out == "ready\ngot it\n"
     eventually(lambda: all_free(grn), "the end of the lease")
 

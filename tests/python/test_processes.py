@@ -8,6 +8,7 @@ import pytest
 from conftest import BERTH, wait_until
 from leasing import eventually
 from pythons import all_free, first_line, leased, python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -334,7 +335,7 @@ def test_forks_while_threads_lease_disturb_nobody(python):
         done.set()
         for thread in threads: thread.join()
         say(min(counts) > 0)
-    """, timeout=120) == "True"
+    """, timeout=LIMIT) == "True"
     wait_until(lambda: all_free(python.server))
 
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import wait_until
 from leasing import eventually
 from pythons import all_free, cpu_ticks, first_line, leased, python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -57,7 +58,7 @@ def test_ctrl_c_in_a_terminal_gives_the_usual_end(python, holder):
     waiter = python.start("berth.acquire(progress=True)")
     waiter.waits()
     waiter.process.send_signal(signal.SIGINT)
-    assert waiter.process.wait(25) == -signal.SIGINT
+    assert waiter.process.wait(LIMIT) == -signal.SIGINT
     assert "KeyboardInterrupt" in waiter.err
     assert not python.server.status()["queue"]
 
@@ -76,7 +77,7 @@ def test_a_handler_that_returns_keeps_the_place(python, holder):
         waiter.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: waiter.out.count("handled") == count, lambda: waiter.err)
     holder.end()
-    assert waiter.process.wait(25) == 0
+    assert waiter.process.wait(LIMIT) == 0
     assert waiter.out.splitlines() == [f"handled {ticket}"] * 3 + [ticket]
 
 
@@ -91,7 +92,7 @@ def test_a_signal_while_the_driver_is_asked_does_no_harm(python):
     """)
     wait_until(lambda: helpers(waiter))
     waiter.process.send_signal(signal.SIGUSR1)
-    assert waiter.process.wait(60) == 0
+    assert waiter.process.wait(LIMIT) == 0
     assert waiter.out.splitlines() == ["begin", "handled", "[0]"], waiter.err
 
 
@@ -244,7 +245,7 @@ def test_ctrl_c_is_the_main_threads_while_another_waits(python, holder):
     waiter.waits()
     waiter.process.send_signal(signal.SIGINT)
     assert first_line(waiter) == "main has it 1"
-    assert waiter.process.wait(25) == 0
+    assert waiter.process.wait(LIMIT) == 0
     wait_until(lambda: not python.server.status()["queue"])
 
 
@@ -270,7 +271,7 @@ def test_many_tasks_can_wait(python, holder):
     assert first_line(waiter) == "waiting"
     waiter.process.stdin.close()
     holder.end()
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines()[1] == "40 granted"
     assert all_free(python.server)
 
@@ -303,7 +304,7 @@ def test_a_cancelled_task_leaves_the_queue(python, holder):
                 say("refused")
         asyncio.run(main())
     """)
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines() == ["cancelled", "gone", "late", "refused"]
 
 
@@ -501,5 +502,5 @@ def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way)
     [ticket] = python.server.status()["queue"]
     assert ticket["pid"] == waiter.pid
     holder.process.kill()
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines()[-1] == "the parent has [0]"
