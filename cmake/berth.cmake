@@ -37,20 +37,33 @@ function(berth_compile_faster name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O1>)
 endfunction()
 
-# berth_library(NAME [SOURCES ...] [TESTS ...] [NEEDS ...])
+# berth_library(NAME [SOURCES ...] [TESTS ...] [THREADED_TESTS ...] [NEEDS ...] [THREADED_SOURCES REGEX])
+#
+# THREADED_TESTS are the unit tests that start threads, or test code that several threads use. With BERTH_ONLY_THREADS (the
+# preset tsan) the other unit tests are not built, and if THREADED_SOURCES is given, only sources that match it.
 function(berth_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;TESTS;NEEDS" ${ARGN})
+  cmake_parse_arguments(ARG "" "THREADED_SOURCES" "SOURCES;TESTS;THREADED_TESTS;NEEDS" ${ARGN})
+  if(NOT BERTH_ONLY_THREADS)
+    list(APPEND ARG_THREADED_TESTS ${ARG_TESTS})
+  elseif(ARG_THREADED_SOURCES)
+    list(FILTER ARG_SOURCES INCLUDE REGEX "${ARG_THREADED_SOURCES}")
+  endif()
+  set(ARG_TESTS ${ARG_THREADED_TESTS})
   add_library(${name} STATIC ${ARG_SOURCES})
   berth_unity(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC ${ARG_NEEDS} PRIVATE berth_flags)
   target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
   if(BERTH_TESTS AND ARG_TESTS)
     add_executable(${name}_test ${ARG_TESTS})
+    berth_unity(${name}_test ${ARG_TESTS})
+    # Tests run once; to optimise them takes longer than it saves.
+    target_compile_options(${name}_test PRIVATE -O0 -U_FORTIFY_SOURCE)
     target_link_libraries(${name}_test PRIVATE ${name} berth_flags GTest::gtest GTest::gtest_main)
     target_compile_definitions(${name}_test PRIVATE
       BERTH_TEST_SIM_DIR="${BERTH_OUTPUT_DIR}/lib/sim" BERTH_TEST_BIN_DIR="${BERTH_OUTPUT_DIR}/bin")
     set_target_properties(${name}_test PROPERTIES
       RUNTIME_OUTPUT_DIRECTORY "${CMAKE_BINARY_DIR}/unit")
+    add_dependencies(unit_tests ${name}_test)
     gtest_discover_tests(${name}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 120)
   endif()
 endfunction()

@@ -60,7 +60,7 @@ void expect_two(const Library& nvml, nvml::Device card, const char* name) {
   }
 }
 
-constexpr const char* kFirst = "nvmlDeviceGetComputeRunningProcesses";
+constexpr const char* kFirstVersion = "nvmlDeviceGetComputeRunningProcesses";
 constexpr const char* kSecond = "nvmlDeviceGetComputeRunningProcesses_v2";
 constexpr const char* kThird = "nvmlDeviceGetComputeRunningProcesses_v3";
 
@@ -71,7 +71,7 @@ int answer_of(const Library& nvml, nvml::Device card, const char* name) {
 
 TEST_F(Lists, OfANewDriver) {
   on_driver("570.86.15", [](const Library& nvml, nvml::Device card) {
-    expect_two<nvml::ProcessInfoV1>(nvml, card, kFirst);
+    expect_two<nvml::ProcessInfoV1>(nvml, card, kFirstVersion);
     expect_two<nvml::ProcessInfoV2>(nvml, card, kSecond);
     expect_two<nvml::ProcessInfoV2>(nvml, card, kThird);
   });
@@ -79,7 +79,7 @@ TEST_F(Lists, OfANewDriver) {
 
 TEST_F(Lists, OfOldDrivers) {
   on_driver("440.33.01", [](const Library& nvml, nvml::Device card) {
-    expect_two<nvml::ProcessInfoV1>(nvml, card, kFirst);
+    expect_two<nvml::ProcessInfoV1>(nvml, card, kFirstVersion);
     EXPECT_EQ(answer_of(nvml, card, kSecond), nvml::function_not_found);
     EXPECT_EQ(answer_of(nvml, card, kThird), nvml::function_not_found);
     nvml::MemoryV2 memory{};

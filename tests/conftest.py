@@ -1,8 +1,8 @@
 """What every test of the whole program uses: the built binary, and a simulated server of its own.
 
-BERTH_TEST_PRESET names the build to test: release (build/bin) or asan (build/asan/bin).
+BERTH_TEST_PRESET names the build to test: release (build/bin), asan (build/asan/bin) or coverage (build/coverage/bin).
 
-The tests of what every harbour must do (CONTRACT) run with each: a directory, and a Redis server.
+A test with the mark each_harbour runs twice: with a directory, and with a Redis server.
 """
 
 import json
@@ -17,7 +17,7 @@ import pytest
 
 import redis_server
 from leftovers import kill_all_of
-from waiting import wait_until
+from waiting import LIMIT, NO_AUDIT_S, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PRESET = os.environ.get("BERTH_TEST_PRESET", "release")
@@ -27,14 +27,9 @@ SIM_JOB = BUILD / "bin" / "berth-sim-job"
 SIM_LIBRARIES = BUILD / "lib" / "sim"
 SERVERS = ROOT / "sim" / "servers"
 
-HARBOURS = ["directory", "redis"]
-# The modules whose tests hold for every harbour.
-CONTRACT = set("""test_acquire test_batch test_chaos test_commands test_contention test_faults test_hardship test_job_control
-    test_learning test_log test_report test_run test_selection test_sharing_faults test_status test_users test_waiting
-    test_api test_auto_memory test_processes test_compat_gpu_lock test_compat_gpuget test_compat_grn test_compat_runner
-    test_compat_safe_gpu""".split())
-# Those of them that show a sanitizer every way through the harbour in Redis.
-SANITIZED_WITH_REDIS = {"test_acquire", "test_commands", "test_log", "test_run", "test_status"}
+SANITIZED = PRESET == "asan"
+# With Redis, berth runs the code of the directory as well: a sanitizer sees all of it in one run.
+HARBOURS = ["redis"] if SANITIZED else ["directory", "redis"]
 
 
 # Who is started in the background, or by nohup, ignores these, and so would all that the tests start.
@@ -46,30 +41,60 @@ for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT):
 ALL_REDIS_FAULTS = bool(os.environ.get("BERTH_TEST_REDIS_FAULTS"))
 
 
+# `./dev test --quick`: the file that gets what was left out. Its modules take seconds.
+QUICK = os.environ.get("BERTH_TEST_QUICK")
+QUICK_MODULES = set("""test_acquire test_api test_bad_input test_batch test_cli test_commands test_compat_runner test_log test_report
+    test_run test_selection test_serve test_serve_hostile test_serve_safety test_simulation test_status""".split())
+
+
 def pytest_generate_tests(metafunc):
-    if "harbour" not in metafunc.fixturenames or metafunc.module.__name__ not in CONTRACT:
-        return
-    only = metafunc.definition.get_closest_marker("harbour")
-    both = PRESET == "release" or metafunc.module.__name__ in SANITIZED_WITH_REDIS
-    metafunc.parametrize("harbour", only.args if only else HARBOURS if both else ["directory"], indirect=True)
+    if metafunc.definition.get_closest_marker("each_harbour"):
+        metafunc.parametrize("harbour", HARBOURS, indirect=True)
+
+
+def needs_root(item):
+    # open_build is a copy of the programs for other users, and only root can become another user.
+    return "needs_root" in item.keywords or "open_build" in item.fixturenames
+
+
+def starts_servers(item):
+    return "redis" in getattr(getattr(item, "callspec", None), "params", {}).values()
+
+
+def keep_quick_tests(items):
+    """Leaves out all but the quick tests, and writes to the file QUICK what was left out."""
+    others = [item for item in items if item.path.stem not in QUICK_MODULES]
+    items[:] = [item for item in items if item.path.stem in QUICK_MODULES]
+    root = [item for item in items if needs_root(item)]
+    servers = [item for item in items if starts_servers(item) and not needs_root(item)]
+    items[:] = [item for item in items if not needs_root(item) and not starts_servers(item)]
+    modules = {item.path.stem for item in others}
+    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0":
+        pathlib.Path(QUICK).write_text(f"{len(others)} tests of {len(modules)} modules of tests/ that are slow, or need root or "
+                                       f"servers; {len(root)} more tests that need root, and {len(servers)} with Redis\n")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Tests of the release build alone are left out elsewhere, so that nothing counts as skipped; and known defects,
-    which prove nothing, where not all faults are wanted."""
+    """Leaves out the tests of the release build with other builds, so that nothing counts as skipped; and known defects,
+    which prove nothing, if not all faults are wanted."""
     for item in items:
-        # They bound memory, preload libraries and mount things, which a sanitizer's runtime does not go along with.
+        # They limit memory, preload libraries and mount file systems, which a sanitizer's runtime does not support.
         if item.path.parent.name == "attacks":
             item.add_marker("release_only")
-    unwanted = set() if PRESET == "release" else {"release_only"}
+        if os.getuid() != 0 and needs_root(item):
+            item.add_marker(pytest.mark.skip(reason="needs root"))
+    unwanted = {"release_only"} if SANITIZED else set()
     unwanted |= set() if ALL_REDIS_FAULTS else {"all_redis_faults", "xfail"}
     items[:] = [item for item in items if not unwanted & set(item.keywords)]
+    if QUICK:
+        keep_quick_tests(items)
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "release_only: does not depend on how berth was built")
+    config.addinivalue_line("markers", "needs_root: becomes another user, mounts, makes namespaces, or expects the name root")
+    config.addinivalue_line("markers", "release_only: shows a sanitizer no code that other tests do not run (docs/testing.md)")
     config.addinivalue_line("markers", "all_redis_faults: takes long; only with BERTH_TEST_REDIS_FAULTS")
-    config.addinivalue_line("markers", "harbour(kind): is about what this kind of harbour alone has")
+    config.addinivalue_line("markers", "each_harbour: runs with a directory and again with Redis (docs/testing.md)")
 
 
 class Server:
@@ -88,9 +113,10 @@ class Server:
             "TERM": "xterm-256color",
             "BERTH_SIM": "4x24GiB",
             "BERTH_SIM_STATE": str(folder / "sim.state"),
+            "BERTH_SIM_AUDIT": str(NO_AUDIT_S),
             "BERTH_DIR": str(self.harbour),
         }
-        if PRESET == "asan":
+        if SANITIZED:
             # The leak checker stops its own process as a debugger does, which fails beside strace and
             # SIGSTOP. The unit tests look for leaks.
             self.env["ASAN_OPTIONS"] = "detect_leaks=0"
@@ -106,7 +132,7 @@ class Server:
         self.env["BERTH_SIM"] = str(description)
         return self
 
-    def run(self, *command, env=None, timeout=60, **options):
+    def run(self, *command, env=None, timeout=LIMIT, **options):
         """Runs a command to its end, with its output captured as text."""
         whole = {**self.env, **(env or {})}
         whole = {name: value for name, value in whole.items() if value is not None}

@@ -12,7 +12,7 @@ import re
 import subprocess
 import threading
 
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 PROMPT = re.compile(r"(second)?\$ (.*)")
 END_OF_STEP = "--end-of-step--"
@@ -127,7 +127,7 @@ def run_sessions(steps, env, folder):
             else:
                 running[step.shell].expected += step.expected
             current = running[step.shell]
-            wait_until(lambda: same(current, shell.output), lambda: _difference(current, shell.output), seconds=60)
+            wait_until(lambda: same(current, shell.output), lambda: _difference(current, shell.output), seconds=LIMIT)
         for name, shell in shells.items():
             _await_end(shell, running[name])
     finally:
@@ -136,7 +136,7 @@ def run_sessions(steps, env, folder):
 
 
 def _await_end(shell, step):
-    wait_until(shell.idle, f"'{step.command}' does not end", seconds=60)
+    wait_until(shell.idle, f"'{step.command}' does not end", seconds=LIMIT)
     assert same(step, shell.output), _difference(step, shell.output)
 
 

@@ -10,15 +10,14 @@ import subprocess
 import pytest
 from conftest import BERTH, wait_until
 from leftovers import processes_of
+from waiting import LIMIT
 
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 # The job says which GPUs it has, and runs until nobody holds its stdin any more: no test can leave it behind.
 SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 0']
 
 
-def eventually(condition, what="the condition", limit=25):
-    """See wait_until. The limit is below 30 s, when the slow audit of a waiter would hide that nobody has woken it."""
-    return wait_until(condition, what, limit)
+eventually = wait_until
 
 
 def keepers(server):
@@ -80,7 +79,7 @@ class Job:
     def end(self):
         """Lets it end by itself; its exit code."""
         self.process.stdin.close()
-        return self.process.wait(25)
+        return self.process.wait(LIMIT)
 
 
 class Jobs:
@@ -223,8 +222,3 @@ def written_on(terminal):
         if not chunk:
             return
         yield chunk
-
-
-def must_be_root():
-    if os.getuid() != 0:
-        pytest.fail("this test must run as root: it becomes another user")

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 from conftest import ROOT
+from waiting import LIMIT
 
 MODULES = ROOT / "build" / "browser"  # ./dev puts them there
 
@@ -34,7 +35,7 @@ class Browser:
 
     def stop(self):
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(LIMIT)
         self.process.stdout.close()
 
 

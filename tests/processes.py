@@ -15,20 +15,13 @@ import subprocess
 
 import pytest
 import redis_server
-from conftest import wait_until
 from leftovers import kill_all_of, processes_of
+from waiting import LIMIT, wait_until
 
 ALICE, BOB, CAROL, DAVE = 20001, 20002, 20003, 20004
 USERS = (ALICE, BOB, CAROL, DAVE)
 
-PATIENCE = 60  # seconds for anything; the machine may be busy
-# For a wake-up: well below the slow audit (30 s and more), which must not hide one that was lost.
-WAKE = 20
-
-
-def wait_for(condition, what, seconds=PATIENCE):
-    """See wait_until."""
-    return wait_until(condition, what, seconds)
+wait_for = wait_until
 
 
 class Gate:
@@ -48,7 +41,7 @@ class Gate:
     def pid(self):
         return int(self.started.read_text()) if self.started.exists() else None
 
-    def wait_until_started(self, seconds=PATIENCE, who=None):
+    def wait_until_started(self, seconds=LIMIT, who=None):
         return wait_for(self.pid, lambda: f"the job starts; {who and who.errors()}", seconds)
 
     def open(self):
@@ -73,7 +66,7 @@ class Client:
     def errors(self):
         return self.error_file.read_text()
 
-    def wait(self, seconds=PATIENCE):
+    def wait(self, seconds=LIMIT):
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -113,7 +106,7 @@ class Host:
         self.clients.append(client)
         return client
 
-    def run(self, *arguments, uid=BOB, seconds=PATIENCE, env=None, command=("true",)):
+    def run(self, *arguments, uid=BOB, seconds=LIMIT, env=None, command=("true",)):
         """`berth run` to its end, with the exit code and the errors."""
         client = self.start(self.berth, "run", *arguments, "--", *command, uid=uid, env=env)
         return client.wait(seconds), client.errors()
@@ -170,7 +163,7 @@ class Host:
         records = [json.loads(text) for text in redis_server.tickets_of(url)]
         return [record for record in records if self.is_live(record["id"])]
 
-    def wait_until_free(self, seconds=WAKE):
+    def wait_until_free(self, seconds=LIMIT):
         wait_for(lambda: not self.leases() and not self.tickets(),
                  lambda: f"the harbour is empty: {self.leases()} {self.tickets()}", seconds)
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 from conftest import BERTH
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 
 class Answer:
@@ -54,11 +54,11 @@ class Serving:
         return self.err_path.read_text()
 
     def connect(self):
-        return socket.create_connection(("127.0.0.1", self.port), timeout=30)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=LIMIT)
 
     def ask(self, method, path, body=None, headers=None, token=None):
         """One request on a connection of its own."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=LIMIT)
         headers = dict(headers or {})
         if token:
             headers["Authorization"] = f"Bearer {token}"
@@ -99,7 +99,7 @@ class Serving:
         """Tells it to end; its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(how)
-        code = self.process.wait(30)
+        code = self.process.wait(LIMIT)
         self.process.stdout.close()
         return code
 

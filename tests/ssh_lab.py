@@ -8,6 +8,7 @@ import signal
 import subprocess
 
 from conftest import BERTH, wait_until
+from waiting import LIMIT
 
 NAMESPACES = ["--net", "--uts", "--mount"]
 
@@ -86,7 +87,7 @@ class Host:
     def run(self, *command, **options):
         """Runs a command there to its end."""
         env = {**self.env, **self.lab.common, **options.pop("env", {})}
-        return subprocess.run([*self.prefix(), *map(str, command)], env=env, text=True, capture_output=True, timeout=90,
+        return subprocess.run([*self.prefix(), *map(str, command)], env=env, text=True, capture_output=True, timeout=LIMIT,
                               **{"stdin": subprocess.DEVNULL, **options})
 
     def start(self, *command, **options):

@@ -11,6 +11,7 @@ import zipfile
 
 import pytest
 from conftest import BUILD, ROOT, SIM_LIBRARIES
+from waiting import LONG_LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -60,7 +61,7 @@ def headers(request):
 def compile_and_run(server, source, folder, *flags, env=None):
     program = folder / source.stem
     built = server.run("g++", "-std=c++20", "-Wall", "-Wno-deprecated-declarations", *flags, source, "-o", program,
-                       "-ldl", timeout=300)
+                       "-ldl", timeout=LONG_LIMIT)
     assert built.returncode == 0, built.stderr
     return server.run(program, env=env)
 

@@ -11,7 +11,8 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, only_keeper, must_be_root, read_to_end, ready, state_of, uuids  # noqa: F401
+from leasing import NOBODY, eventually, gpu, is_alive, jobs, keepers, only_keeper, read_to_end, ready, state_of, uuids  # noqa: F401
+from waiting import LIMIT
 
 SHELLS = {"bash": ["bash", "--norc"], "dash": ["dash"], "zsh": ["zsh", "-f"]}
 
@@ -132,11 +133,12 @@ def test_a_program_that_reads_from_acquire_has_the_lease(server, jobs, shell):
         eventually(lambda: job.out == "0\n", "the GPU's number")
         assert state_of(server, 0) == "leased"
         fifo.write("more\n")
-    job.process.wait(25)
+    job.process.wait(LIMIT)
     assert job.out == "0\nmore\n"
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("shell", SHELLS)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_shell(server, jobs, shell, number):
@@ -144,10 +146,11 @@ def test_a_killed_shell(server, jobs, shell, number):
     ready(job)
     assert state_of(server, 0) == "leased"
     job.process.send_signal(number)
-    job.process.wait(25)
+    job.process.wait(LIMIT)
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_waiter_starts_when_the_shell_ends(server, jobs):
     server.use("1x24GiB")
     shell = start_shell(jobs, 'eval "$(berth acquire --label interactive)"')
@@ -158,6 +161,7 @@ def test_a_waiter_starts_when_the_shell_ends(server, jobs):
     assert waiter.gpus() == "0"
 
 
+@pytest.mark.each_harbour
 def test_a_shell_that_becomes_another_program_keeps_it(server, jobs):
     job = jobs.start("bash", "-c", 'eval "$(berth acquire)"; exec sh -c "echo ready; read -r line"')
     ready(job)
@@ -167,6 +171,7 @@ def test_a_shell_that_becomes_another_program_keeps_it(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_what_the_shell_starts_runs_under_its_lease(server, jobs):
     server.use("2x24GiB")
     job = start_shell(jobs, f'eval "$(berth acquire --gpu 1)"; {SIM_JOB} --mem 2GiB --time 2m < /dev/null & sleep 0; '
@@ -179,6 +184,7 @@ def test_what_the_shell_starts_runs_under_its_lease(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_program_may_acquire_for_itself(server, jobs):
     code = ("import subprocess, sys; print(subprocess.run(['berth', 'acquire', '--print', 'ids'], text=True, "
             "stdout=subprocess.PIPE).stdout, end=''); print('ready', flush=True); sys.stdin.read()")
@@ -192,6 +198,7 @@ def test_a_program_may_acquire_for_itself(server, jobs):
 
 # For a process that is named.
 
+@pytest.mark.each_harbour
 def test_for_another_process(server, jobs):
     other = jobs.start("cat")
     result = server.berth("acquire", "--for", other.pid, "--print", "ids")
@@ -218,8 +225,9 @@ def test_for_what_is_no_process(server, pid):
     assert_refused(server.berth("acquire", "--for", pid), 64, "--for")
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_for_another_users_process(server, jobs, open_build):
-    must_be_root()
     ours = jobs.start("cat")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "acquire", "--for", ours.pid)
     assert_refused(result, 77, f"--for {ours.pid}")
@@ -277,6 +285,7 @@ def test_a_form_that_there_is_not(server):
 
 # Several leases.
 
+@pytest.mark.each_harbour
 def test_two_leases_in_one_shell(server, jobs):
     server.use("3x24GiB")
     job = start_shell(jobs, "a=$(berth acquire --print ids); b=$(berth acquire --print ids -n 2); echo $a; echo $b")
@@ -287,6 +296,7 @@ def test_two_leases_in_one_shell(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_a_second_eval_is_a_part_of_the_first(server, jobs):
     """BERTH_LEASE is set by then; and nothing can wait for itself."""
     server.use("3x24GiB")
@@ -300,6 +310,7 @@ def test_a_second_eval_is_a_part_of_the_first(server, jobs):
     eventually_free(server)
 
 
+@pytest.mark.each_harbour
 def test_acquire_inside_run(server):
     server.use("2x24GiB")
     script = 'echo "$BERTH_GPUS"; eval "$(berth acquire)"; echo "$BERTH_GPUS"; berth acquire -n 2; echo $?'
@@ -310,6 +321,7 @@ def test_acquire_inside_run(server):
 
 # Not granted.
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("flags", [["--no-wait"], ["--timeout", "200ms"], ["--timeout", "0"]])
 def test_not_granted(server, jobs, flags):
     server.use("1x24GiB")
@@ -353,6 +365,7 @@ def test_a_wait_in_a_substitution_is_shown(server, jobs):
     assert ready(shell) == ["got 0"]
 
 
+@pytest.mark.each_harbour
 def test_a_shell_that_dies_while_it_waits_leaves_the_queue(server, jobs):
     """Nobody wants the GPUs any more: a wide ticket of a dead shell would keep the others out."""
     server.use("2x24GiB")
@@ -365,6 +378,7 @@ def test_a_shell_that_dies_while_it_waits_leaves_the_queue(server, jobs):
     assert server.status()["queue"] == []
 
 
+@pytest.mark.each_harbour
 def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     server.use("1x24GiB")
     jobs.hold()
@@ -372,7 +386,7 @@ def test_a_named_process_that_dies_while_berth_waits(server, jobs):
     waiting = jobs.start(BERTH, "acquire", "--for", other.pid)
     waiting.waits()
     other.end()
-    assert waiting.process.wait(25) == 64
+    assert waiting.process.wait(LIMIT) == 64
     assert waiting.out == "(exit 64)\n" and f"pid {other.pid}" in waiting.err.splitlines()[-1]
     assert server.status()["queue"] == []
 
@@ -418,6 +432,7 @@ def test_output_that_cannot_be_written(server, jobs, target):
     eventually_free(server)  # though the shell lives
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("end", ["killed", "closed"])
 def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
     reading, writing = full_pipe()
@@ -432,13 +447,14 @@ def test_berth_ends_between_the_grant_and_the_output(server, jobs, end):
         process.kill()
     else:
         os.close(reading)
-    assert process.wait(25) != 0
+    assert process.wait(LIMIT) != 0
     eventually_free(server)
     assert shell.runs
     if end == "killed":
         os.close(reading)
 
 
+@pytest.mark.each_harbour
 def test_delivered_late_is_delivered(server, jobs):
     reading, writing = full_pipe()
     shell = jobs.start("cat")
@@ -447,7 +463,7 @@ def test_delivered_late_is_delivered(server, jobs):
     os.close(writing)
     eventually(lambda: keepers(server), "the keeper")
     assert read_to_end(reading).lstrip(b"x") == b"0\n"  # to its end: the keeper does not hold the pipe
-    assert process.wait(25) == 0
+    assert process.wait(LIMIT) == 0
     assert state_of(server, 0) == "leased"
     shell.end()
     eventually_free(server)
@@ -455,6 +471,7 @@ def test_delivered_late_is_delivered(server, jobs):
 
 # The keeper.
 
+@pytest.mark.each_harbour
 def test_the_keeper_holds_nothing_of_the_shells(server, jobs):
     """A pipe of the shell's ends when the shell closes it, whatever numbers its descriptors have."""
     pipes = [os.pipe() for _ in range(3)]

@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
+from waiting import LIMIT
 
 GOOD = {"gpus": [{"name": "A", "memory": "8GiB"}]}
 
@@ -87,7 +88,7 @@ def test_a_file_that_may_not_be_read(server, open_build):
 
 def test_a_fifo_does_not_block(server, tmp_path):
     os.mkfifo(tmp_path / "fifo")
-    assert_one_line_error(server.use(tmp_path / "fifo").berth("status", timeout=20), 64, "BERTH_SIM")
+    assert_one_line_error(server.use(tmp_path / "fifo").berth("status", timeout=LIMIT), 64, "BERTH_SIM")
 
 
 def test_a_state_file_that_is_something_else(server):
@@ -140,6 +141,7 @@ def test_few_descriptors_are_enough(server):
     assert server.run("bash", "-c", "ulimit -n 8; berth status").returncode == 0
 
 
+@pytest.mark.needs_root
 def test_a_full_disk_is_no_crash(server):
     if os.getuid() != 0:
         pytest.fail("this test must run as root: it makes a small file system")

@@ -10,7 +10,8 @@ import subprocess
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, is_alive, jobs, kill_session, must_be_root, processes, written_on  # noqa: F401: a fixture
+from leasing import NOBODY, eventually, is_alive, jobs, kill_session, processes, written_on  # noqa: F401: a fixture
+from waiting import LIMIT
 
 MOST_TICKETS = 8  # of one batch, at any time
 
@@ -89,6 +90,7 @@ def counts(summary):
 # What is run
 
 
+@pytest.mark.each_harbour
 def test_every_line_runs_on_a_gpu_of_its_own(batch):
     batch.write("# how it begins", "echo one on $CUDA_VISIBLE_DEVICES", "", "  echo two >&2; echo three",
                 "printf '%s\\n' \"it's\" '#4' # a comment\r")
@@ -107,7 +109,7 @@ def test_every_line_runs_on_a_gpu_of_its_own(batch):
 
 def test_from_stdin_and_from_the_command_line(batch):
     piped = subprocess.run([BERTH, "batch", "-", "--logs", "in"], input="echo a\necho b", cwd=batch.folder, text=True,
-                           env=batch.server.env, capture_output=True, timeout=60)
+                           env=batch.server.env, capture_output=True, timeout=LIMIT)
     assert piped.returncode == 0, piped
     assert list(batch.logs("in").values()) == ["a\n", "b\n"]
     given = batch.run("--logs", "given", "--", "echo [1,2]", "read line; echo $?")
@@ -146,6 +148,7 @@ def test_the_indices_take_the_place_of_a_text(batch):
     assert batch.logs()["001"] == "device=0,1 0,1\n"
 
 
+@pytest.mark.each_harbour
 def test_several_share_a_gpu(batch):
     batch.server.use("1x24GiB")
     go = batch.folder / "go"
@@ -154,7 +157,7 @@ def test_several_share_a_gpu(batch):
     eventually(lambda: len(batch.ran()) == 3 and len(batch.queue()) == 2, "three of them run, and two wait")
     assert len(leases(batch.server)) == 3
     go.touch()
-    assert process.wait(60) == 0, process.errors()
+    assert process.wait(LIMIT) == 0, process.errors()
     assert len(batch.ran()) == 5
     assert_one_line_error(batch.run("--per-gpu", "2", "--mem", "1GiB", "jobs.txt"), 64, "contradict")
 
@@ -167,6 +170,7 @@ def test_at_most_so_many_at_once(batch):
     assert {int(count) for count in batch.ran()} <= {1, 2}
 
 
+@pytest.mark.each_harbour
 def test_inside_a_lease_its_gpus_are_enough(batch):
     """There nobody waits, so that the batch must not start all lines at once."""
     (batch.folder / "marks").mkdir()
@@ -206,7 +210,7 @@ def test_what_runs_is_left_to_end_after_a_failure(batch):
     (batch.folder / "fail").touch()
     eventually(lambda: not batch.queue(), "it leaves the queue")
     (batch.folder / "go").touch()
-    assert process.wait(60) == 1
+    assert process.wait(LIMIT) == 1
     assert batch.ran() == ["end"]
     assert counts(process.stdout.read().splitlines()[-2]) == [1, 1, 1]
 
@@ -224,7 +228,7 @@ def test_what_runs_by_the_time_of_a_failure_is_left_to_end(batch):
     process.send_signal(signal.SIGCONT)
     eventually(lambda: "--keep-going" in process.errors() and not batch.queue(), process.errors)
     (batch.folder / "go").touch()
-    assert process.wait(60) == 1
+    assert process.wait(LIMIT) == 1
     assert batch.ran() == ["begin2", "end2"]
     assert counts(process.stdout.read().splitlines()[-2]) == [1, 1, 1]
 
@@ -255,6 +259,7 @@ def test_a_line_is_tried_again(batch):
     assert "3 attempts" in result.stdout
 
 
+@pytest.mark.release_only
 def test_a_line_has_so_much_time(batch):
     """Waiting does not count: two of them need the same GPU."""
     batch.server.use("1x24GiB")
@@ -288,6 +293,7 @@ def test_a_time_limit_is_no_want_of_memory(batch):
     assert batch.ran() == ["try"]
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("flags, code, words", [
     (["-n", "9"], 69, "9 GPUs"), (["--name", "H100"], 69, ""), (["--gpu", "7"], 69, "GPU 7"),
 ])
@@ -382,9 +388,10 @@ def test_two_batches_do_not_share_a_joblog(batch):
     eventually(lambda: leases(batch.server), "it runs")
     assert_one_line_error(batch.run("--resume", "jobs.txt"), 64, "joblog.jsonl")
     (batch.folder / "go").touch()
-    assert first.wait(60) == 0
+    assert first.wait(LIMIT) == 0
 
 
+@pytest.mark.each_harbour
 def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
     """Its jobs are asked to end, its tickets leave, and what was done is known."""
     batch.write("echo a >>ran", "echo b >>ran",
@@ -403,7 +410,7 @@ def test_a_batch_that_was_killed_leaves_nothing_and_goes_on(batch):
     (batch.folder / "gate").unlink()
     (batch.folder / "gate").write_text("")
     second = batch.start("--resume", "jobs.txt")
-    assert second.wait(60) == 0, second.errors()
+    assert second.wait(LIMIT) == 0, second.errors()
     assert sorted(batch.ran()) == ["1", "2", "3", "4", "a", "b"]
 
 
@@ -421,7 +428,7 @@ def test_a_signal_ends_it_cleanly(batch, number):
     process = batch.start("jobs.txt")
     eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
     process.send_signal(number)
-    assert process.wait(60) == 128 + number
+    assert process.wait(LIMIT) == 128 + number
     assert batch.ran("saved") == ["saved"] * 2
     assert leases(batch.server) == [] and batch.queue() == []
     assert "2 running" in process.errors()
@@ -434,7 +441,7 @@ def test_what_was_interrupted_counts_as_not_run_however_it_ends(batch):
     process = batch.start("jobs.txt")
     eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
+    assert process.wait(LIMIT) == 143
     assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 4]
     assert batch.joblog() == []
 
@@ -447,7 +454,7 @@ def save_when_told(batch):
 def ends_without_a_kill(batch, process, code):
     eventually(lambda: "stopping" in process.errors() and not batch.queue(), process.errors)
     (batch.folder / "go").touch()
-    assert process.wait(60) == code
+    assert process.wait(LIMIT) == code
     assert batch.ran("saved") == ["saved"] * 2
     assert "killing" not in process.errors()
 
@@ -502,7 +509,7 @@ def test_the_second_signal_kills(batch):
 def test_who_has_started_it_may_ignore_the_ends_of_children(batch):
     """By env --ignore-signal=CHLD, or as a careless daemon does."""
     batch.write("echo done >>ran", "grep SigIgn /proc/self/status")
-    result = batch.server.run("env", "--ignore-signal=CHLD", BERTH, "batch", "jobs.txt", cwd=batch.folder, timeout=25)
+    result = batch.server.run("env", "--ignore-signal=CHLD", BERTH, "batch", "jobs.txt", cwd=batch.folder, timeout=LIMIT)
     assert result.returncode == 0, result
     assert int(batch.logs()["002"].split()[1], 16) & 1 << signal.SIGCHLD - 1 == 0, "the jobs do not"
 
@@ -524,6 +531,8 @@ def test_who_reads_its_output_may_leave(batch):
 # Others
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
     """A batch of 2,000 lines does not put 2,000 tickets in front of others."""
     holder = jobs.hold("-n", "2")
@@ -540,12 +549,14 @@ def test_few_lines_wait_at_any_time(batch, jobs):  # noqa: F811
         most = max(most, len(batch.queue()))
         return len(batch.joblog()) > 50
     holder.end()
-    eventually(seen, "it goes on", limit=60)
+    eventually(seen, "it goes on", seconds=LIMIT)
     assert most <= MOST_TICKETS
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
+    assert process.wait(LIMIT) == 143
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_lines_take_their_places_in_the_queue_in_their_order(batch, jobs):  # noqa: F811
     jobs.hold("-n", "2")
     for turn in range(3):  # who is faster by chance is not so each time
@@ -555,7 +566,7 @@ def test_lines_take_their_places_in_the_queue_in_their_order(batch, jobs):  # no
         assert [one["label"] for one in batch.queue()] == \
             [f"jobs{turn}.txt {number}/20" for number in range(1, MOST_TICKETS + 1)]
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 143
+        assert process.wait(LIMIT) == 143
 
 
 def test_a_signal_is_obeyed_while_the_driver_hangs(batch):
@@ -568,9 +579,11 @@ def test_a_signal_is_obeyed_while_the_driver_hangs(batch):
     process = batch.start("jobs.txt", "--mem", "auto", "--job", "true")
     eventually(lambda: "driver" in process.errors(), process.errors)
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(LIMIT) == 130
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_few_wait_though_many_seemed_to_fit(batch):
     """What was learned is far too little: when the first have taken what they need, nothing is left for the others."""
     assert batch.server.berth("profile", "set", "small", "--mem", "512MiB").returncode == 0
@@ -590,9 +603,10 @@ def test_few_wait_though_many_seemed_to_fit(batch):
     assert max(most) <= MOST_TICKETS
     (batch.folder / "go").touch()
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
+    assert process.wait(LIMIT) == 143
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("terminal", [False, True])
 def test_what_was_learned_is_not_read_again_and_again(batch, terminal):
@@ -618,7 +632,7 @@ def test_it_sleeps_while_nothing_can_be_started(batch, flags, ends):
     eventually(lambda: batch.joblog() if (batch.folder / "jobs.logs/joblog.jsonl").exists() else None, process.errors)
     batch.queue()  # which takes its time
     (batch.folder / "go").touch()
-    assert process.wait(60) == (1 if ends == "exit 3" else 0)
+    assert process.wait(LIMIT) == (1 if ends == "exit 3" else 0)
     # What is due is due once; a batch that does not sleep makes thousands. Who asks the driver, by another descriptor, stays
     # awake for a moment.
     waits = [line for line in trace.read_text().splitlines() if line.startswith("poll(")]
@@ -626,9 +640,11 @@ def test_it_sleeps_while_nothing_can_be_started(batch, flags, ends):
     assert len(polls) < 5, polls[:40]
 
 
+@pytest.mark.release_only
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # noqa: F811
     """Who comes while a batch runs waits for the lines that wait already, and for no more."""
-    must_be_root()
     batch.server.use("1x24GiB")
     berth = open_build / "bin" / "berth"
     batch.write(*[f"echo {n} >>ran; while ! [ -e go{n} ]; do sleep 0.02; done" for n in range(20)])
@@ -644,16 +660,17 @@ def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # n
     other.end()
     eventually(lambda: len(batch.ran()) == 4, "the batch goes on")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60) == 143
+    assert process.wait(LIMIT) == 143
 
 
+@pytest.mark.each_harbour
 def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa: F811
     jobs.hold("-n", "2")
     batch.write("true")
     process = batch.start("jobs.txt")
     ticket = eventually(lambda: batch.queue(), "it waits")[0]["ticket"]
     assert batch.server.berth("cancel", ticket).returncode == 0
-    assert process.wait(60) == 1
+    assert process.wait(LIMIT) == 1
     [line] = batch.joblog()
     assert (line["exit_code"], line["lease"], line["gpus"]) == (75, None, None)
     assert re.search(r"^berth: waiting.* 0,1 leased ", process.errors(), re.M)
@@ -662,6 +679,7 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
 # Learning
 
 
+@pytest.mark.release_only
 def test_what_takes_longest_comes_first_once_it_is_known(batch):
     batch.server.use("1x24GiB")
     for name, seconds in (("short", "600ms"), ("long", "2500ms")):
@@ -739,6 +757,7 @@ def test_its_terminal_is_closed(batch, tmp_path):
         kill_session(shell)
 
 
+@pytest.mark.release_only
 def test_the_block_is_not_written_again_where_it_is_the_same(batch):
     batch.write("echo >>ran; until [ -e go ]; do sleep 0.05; done")
     master, slave = pty.openpty()
@@ -759,7 +778,7 @@ def test_the_block_is_not_written_again_where_it_is_the_same(batch):
     finally:
         os.close(master)
         (batch.folder / "go").touch()
-    assert process.wait(60) == 0
+    assert process.wait(LIMIT) == 0
     blocks = [block for block in re.split(r"\r\x1b\[\d+A|\x1b\[J", text.decode()) if block]
     assert all(one != other for one, other in zip(blocks, blocks[1:], strict=False)), blocks
 
@@ -772,7 +791,7 @@ def test_nothing_of_a_users_reaches_the_terminal_as_it_is(batch):
                                    stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
         os.close(slave)
         text = b"".join(written_on(master))
-        assert process.wait(60) == 1
+        assert process.wait(LIMIT) == 1
     finally:
         os.close(master)
     left = re.sub(r"\x1b\[\d*[AKJ]", "", text.decode().replace("\r", ""))

@@ -11,7 +11,7 @@ import signal
 
 import pytest
 from chaos import GIB, Chaos, Life, Plan, Server, Shape, Strike, check, make_plans
-from conftest import PRESET
+from conftest import SANITIZED
 from processes import USERS, Host, wait_for
 
 CARDS = 8
@@ -36,12 +36,13 @@ def server_of(host):
                   tuple(gpu["uuid"] for gpu in gpus if gpu["state"] != "free"))
 
 
+@pytest.mark.each_harbour
 def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
     seed = os.environ.get("BERTH_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
     print(f"BERTH_TEST_SEED={seed}")
     server = server_of(host)
     assert len(server.unknown) == 2
-    jobs = int(os.environ.get("BERTH_TEST_JOBS") or (200 if PRESET == "release" else 60))
+    jobs = int(os.environ.get("BERTH_TEST_JOBS") or (60 if SANITIZED else 200))
     plans = make_plans(seed, jobs, USERS, CARDS, MEMORY_MIB)
     lives = Chaos(host, plans).run(deadline_s=240 + jobs)
     violations = check(server, lives)
@@ -60,7 +61,6 @@ def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
 
 
 # The order of tickets is told by their files.
-@pytest.mark.harbour("directory")
 @pytest.mark.release_only
 @pytest.mark.parametrize("shape", [Shape(), Shape(memory_mib=14 * GIB)], ids=["exclusive", "shared"])
 def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
@@ -73,11 +73,10 @@ def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
     lives = Chaos(host, make_plans(seed, 40, USERS, 2, MEMORY_MIB, pace_s=0.05, shapes=[shape])).run(deadline_s=240)
     violations = check(server, lives)
     assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
-    assert sum(life.queued is not None for life in lives) > 10, "there was to be a queue"
+    assert sum(life.queued is not None for life in lives) >= 3, "there was to be a queue"
 
 
 # The order of tickets is told by their files.
-@pytest.mark.harbour("directory")
 @pytest.mark.release_only
 def test_the_first_ticket_is_not_delayed_by_those_behind(host):
     """Narrow and wide requests, none of which says how long it takes."""

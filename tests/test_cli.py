@@ -1,6 +1,5 @@
 """Help, version, completion in real shells, and what the shipped files need."""
 
-import os
 import re
 import subprocess
 import time
@@ -114,11 +113,10 @@ def test_the_stand_ins_export_the_interface_alone(path, prefix):
     assert {name for name in names if not name.startswith((prefix, "berth_sim_"))} == set()
 
 
+@pytest.mark.needs_root
 @pytest.mark.release_only
 def test_dev_tells_a_user_without_root_what_to_install(open_folder):
     """Neither root nor sudo: the exact command, and nothing else happens."""
-    if os.getuid() != 0:
-        pytest.fail("this test must run as root: it becomes another user")
     tools = open_folder / "bin"
     tools.mkdir()
     for name, text in {"dpkg-query": "exit 1", "sudo": "exit 1"}.items():

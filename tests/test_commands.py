@@ -12,6 +12,7 @@ import time
 import harbour_client
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
+from waiting import LIMIT
 
 ALICE, BOB = 64001, 64002
 ISO_TIME = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
@@ -80,10 +81,10 @@ def shell_lease(server, *indices, uid=None, **options):
 def stop(process):
     """Ends a process as a user would, and gives what it said."""
     process.send_signal(signal.SIGTERM)
-    return process.communicate(timeout=30)[0]
+    return process.communicate(timeout=LIMIT)[0]
 
 
-def read_until(process, text, seconds=15):
+def read_until(process, text, seconds=LIMIT):
     """Reads what the process writes until `text` is in it."""
     said = b""
     deadline = time.monotonic() + seconds
@@ -106,7 +107,6 @@ def assert_lines(text, *subjects):
 # The queue
 
 
-@pytest.mark.harbour("directory")
 def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "nowhere")
     empty = server.berth("queue")
@@ -121,6 +121,8 @@ def test_an_empty_queue_says_so_and_makes_no_harbour(server):
     assert not (server.folder / "nowhere").exists()
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_the_queue_says_who_waits_why_and_for_how_long(server):
     server.use("2x24GiB")
     job = start_job(server, "-n", "2", "--time", "2h", "--label", "folding")
@@ -146,6 +148,8 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     stop(job)
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
     shown = server.berth("status").stdout
@@ -161,6 +165,7 @@ def test_status_says_a_lease_of_several_gpus_once(server):
 # Cancel
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -170,16 +175,17 @@ def test_a_cancelled_waiter_ends_and_the_next_one_moves_up(server):
     assert (result.returncode, result.stderr) == (0, "")
     assert_lines(result.stdout, f"ticket {first.ticket}")
     assert [(t["ticket"], t["position"]) for t in queue(server)] == [(second.ticket, 1)]
-    said = first.communicate(timeout=30)[0]
+    said = first.communicate(timeout=LIMIT)[0]
     assert first.returncode == 75
     assert said.splitlines()[-1].startswith("berth: ") and "berth cancel" in said.splitlines()[-1]
     assert "never" not in said
     stop(job)
-    assert second.communicate(timeout=30)[0].endswith("second\n")
+    assert second.communicate(timeout=LIMIT)[0].endswith("second\n")
     assert second.returncode == 0
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "nothing stays behind")
 
 
+@pytest.mark.each_harbour
 def test_cancel_wakes_whom_the_ticket_kept_back(server):
     """The wide ticket reserves both GPUs; without it the narrow one can run at once."""
     server.use("2x24GiB")
@@ -189,12 +195,13 @@ def test_cancel_wakes_whom_the_ticket_kept_back(server):
     os.kill(wide.pid, signal.SIGSTOP)  # it cannot hear: the others must be told by who cancels
     try:
         assert server.berth("cancel", wide.ticket).returncode == 0
-        assert narrow.communicate(timeout=20)[0].endswith("runs\n")
+        assert narrow.communicate(timeout=LIMIT)[0].endswith("runs\n")
     finally:
         os.kill(wide.pid, signal.SIGCONT)
-    assert wide.wait(timeout=30) == 75
+    assert wide.wait(LIMIT) == 75
 
 
+@pytest.mark.each_harbour
 def test_cancel_all_and_several(server):
     server.use("1x24GiB")
     start_job(server)
@@ -205,7 +212,7 @@ def test_cancel_all_and_several(server):
     assert [t["ticket"] for t in queue(server)] == [waiters[1].ticket, waiters[3].ticket]
     assert server.berth("cancel", "--all").returncode == 0
     assert queue(server) == []
-    assert {waiter.wait(timeout=30) for waiter in waiters} == {75}
+    assert {waiter.wait(LIMIT) for waiter in waiters} == {75}
     result = server.berth("cancel", "--all")
     assert (result.returncode, result.stdout, result.stderr.count("\n")) == (0, "", 1) and "ticket" in result.stderr
 
@@ -218,6 +225,7 @@ def test_cancel_of_what_is_no_ticket(server, arguments):
     assert_one_line_error(server.berth("cancel", *arguments), 64)
 
 
+@pytest.mark.each_harbour
 def test_cancel_checks_all_before_it_ends_one(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -227,6 +235,7 @@ def test_cancel_checks_all_before_it_ends_one(server):
     assert [t["ticket"] for t in queue(server)] == [waiter.ticket]
 
 
+@pytest.mark.each_harbour
 def test_nobody_cancels_anothers_ticket_but_root(server, users):
     server.use("1x24GiB")
     start_job(server)
@@ -237,12 +246,13 @@ def test_nobody_cancels_anothers_ticket_but_root(server, users):
     assert_lines(users.run(BOB, "cancel", "--all").stdout, f"ticket {bobs.ticket}")
     assert [t["ticket"] for t in queue(server)] == [alices.ticket]
     assert server.berth("cancel", alices.ticket).returncode == 0
-    assert (alices.wait(timeout=30), bobs.wait(timeout=30)) == (75, 75)
+    assert (alices.wait(LIMIT), bobs.wait(LIMIT)) == (75, 75)
 
 
 # Release
 
 
+@pytest.mark.each_harbour
 def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     server.use("1x24GiB")
     lease = shell_lease(server, 0)
@@ -251,12 +261,13 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     result = server.berth("release", lease.id)
     assert (result.returncode, result.stderr) == (0, "")
     assert_lines(result.stdout, f"lease {lease.id}")
-    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
     assert lease.ended and lease.wait_rung(0)
     assert_one_line_error(server.berth("release", lease.id), 64, lease.id, "berth status")
     lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_ends_what_acquire_began(server):
     script = ('eval "$(berth acquire -n 2)"; berth release || exit 1; berth release; echo "again $?"; '
               'berth status --json')
@@ -284,6 +295,7 @@ def test_release_says_what_the_shell_keeps(server):
     lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_by_gpu_means_ones_own_shells(server, users):
     on_both, shared = shell_lease(server, 0, 1), shell_lease(server, 2, memory_mib=1024)
     other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself
@@ -312,6 +324,7 @@ def test_release_without_arguments(server):
         lease.close()
 
 
+@pytest.mark.each_harbour
 def test_release_all_leaves_jobs_alone(server):
     none = server.berth("release", "--all")
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "shell" in none.stderr
@@ -324,6 +337,7 @@ def test_release_all_leaves_jobs_alone(server):
         lease.close()
 
 
+@pytest.mark.each_harbour
 def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     job, shell = start_job(server), shell_lease(server, 3)
     index = next(gpu["index"] for gpu in server.status()["gpus"] if gpu["state"] == "leased")
@@ -340,6 +354,7 @@ def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     shell.close()
 
 
+@pytest.mark.each_harbour
 def test_nobody_releases_anothers_lease_but_root(server, users):
     alices, own = shell_lease(server, 0, uid=ALICE), shell_lease(server, 1, uid=BOB)
     assert_one_line_error(users.run(BOB, "release", own.id, alices.id), 77, alices.id, str(ALICE))
@@ -349,7 +364,7 @@ def test_nobody_releases_anothers_lease_but_root(server, users):
     assert server.berth("release", "--all").stdout == "", "root's own alone"
     assert_lines(server.berth("release", alices.id).stdout, f"lease {alices.id}")
     for process in (alices, own):
-        assert process.communicate(timeout=30)[0] == "released\n"
+        assert process.communicate(timeout=LIMIT)[0] == "released\n"
 
 
 @pytest.mark.parametrize("arguments, code", [
@@ -361,6 +376,7 @@ def test_release_of_what_is_no_lease(server, arguments, code):
     assert_one_line_error(server.berth("release", *arguments), code)
 
 
+@pytest.mark.each_harbour
 def test_a_ticket_is_not_released_but_cancelled(server):
     server.use("1x24GiB")
     start_job(server)
@@ -368,6 +384,8 @@ def test_a_ticket_is_not_released_but_cancelled(server):
     assert_one_line_error(server.berth("release", waiter.ticket), 64, f"berth cancel {waiter.ticket}")
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     """It was carved out of the shell's lease, and takes up the GPU itself once that has ended."""
     server.use("1x24GiB")
@@ -384,12 +402,14 @@ def test_a_job_inside_a_released_lease_keeps_its_gpu(server):
     assert_one_line_error(refused, 75, "GPU 0 leased", "root (sleep 1000)")
     assert waiter.poll() is None
     stop(inner)
-    assert waiter.communicate(timeout=20)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
 
 
 # Drain
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     server.use("2x24GiB")
     result = server.berth("drain", "0", "1", "--reason", "fan is broken")
@@ -405,10 +425,12 @@ def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     assert result.returncode == 0
     assert_lines(result.stdout, "GPU 1")
     # Nothing but the ring wakes it so soon: it looks by itself only after half a minute.
-    assert waiter.communicate(timeout=15)[0].endswith("runs\n")
+    assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
     assert [gpu["state"] for gpu in server.status()["gpus"]] == ["drained", "free"]
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     server.use("1x24GiB")
     job = start_job(server)
@@ -423,6 +445,8 @@ def test_who_waits_says_why_when_a_gpu_is_drained_meanwhile(server):
     assert waiter.poll() is None and len(queue(server)) == 1
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_draining_again_replaces_the_reason(server):
     lease = shell_lease(server, 2)
     said = server.berth("drain", "2", "--reason", "one").stdout
@@ -438,7 +462,7 @@ def test_draining_again_replaces_the_reason(server):
     lease.close()
 
 
-@pytest.mark.harbour("directory")
+@pytest.mark.needs_root
 def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     """A limit on the size of files stands for the full disk."""
     server.berth("drain", "2", "--reason", "one")
@@ -448,6 +472,7 @@ def test_draining_on_a_full_disk_keeps_the_drain_before_it(server):
     assert [name for name in os.listdir(server.harbour) if not name.startswith("drain-")] == []
 
 
+@pytest.mark.each_harbour
 def test_undrain_all_and_what_is_not_drained(server):
     server.berth("drain", "0,3", "--reason", "x")
     not_drained = server.berth("undrain", "1")
@@ -461,6 +486,7 @@ def test_undrain_all_and_what_is_not_drained(server):
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "drained" in none.stderr
 
 
+@pytest.mark.needs_root
 def test_a_gpu_that_is_lost_or_gone(server):
     cards = [{"name": "A", "memory": "8GiB", "uuid": f"GPU-{i}0000000-0000-0000-0000-000000000000"} for i in range(3)]
     server.use({"gpus": cards, "faults": [{"call": "nvmlDeviceGetTemperature", "gpu": 1, "answer": 15}]})
@@ -488,7 +514,6 @@ def test_undrain_needs_no_driver_for_a_uuid_and_no_guess(server):
     assert_one_line_error(server.berth("undrain", "0"), 69)
 
 
-@pytest.mark.harbour("directory")
 def test_only_root_and_the_harbours_owner_may_drain(server, users):
     server.berth("drain", "0", "--reason", "root's")
     for arguments in (["drain", "1"], ["undrain", "0"], ["undrain", "--all"]):
@@ -502,6 +527,8 @@ def test_only_root_and_the_harbours_owner_may_drain(server, users):
     assert server.berth("undrain", "--all").returncode == 0
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_drain_that_somebody_planted_does_not_count_and_does_not_hinder(server):
     planted = server.harbour / f"drain-{uuid(server, 0)}"
     planted.write_text(json.dumps({"version": 1, "gpu": uuid(server, 0), "uid": 0, "reason": "x", "since_ms": 1}))
@@ -520,6 +547,7 @@ def test_mig_instances_are_drained_by_themselves(server):
     assert_lines(server.berth("undrain", "0:1").stdout, "GPU 0:1")
 
 
+@pytest.mark.each_harbour
 def test_the_first_drain_makes_the_harbour(server):
     server.env["BERTH_DIR"] = str(server.folder / "new")
     assert server.berth("drain", "0").returncode == 0
@@ -547,6 +575,8 @@ def test_wrong_undrains(server, arguments, code):
     assert_one_line_error(server.berth("undrain", *arguments), code)
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_reason_of_256_bytes_is_kept_whole(server):
     reason = "ö" * 128
     assert server.berth("drain", "0", "--reason", reason).returncode == 0

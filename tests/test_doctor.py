@@ -15,6 +15,7 @@ import pytest
 from conftest import (BERTH, BUILD, ROOT, SERVERS, assert_fit_for_terminal, assert_one_line_error,
                       wait_until)
 from leasing import written_on
+from waiting import LIMIT
 
 DAEMON = 1  # a user whom every Debian has
 ID = "abcdefgh"
@@ -162,7 +163,7 @@ def test_no_driver_and_the_rest_is_still_checked(server):
 
 def test_a_driver_that_hangs_and_a_limit_that_makes_no_sense(server):
     server.use({"gpus": [{"name": "A", "memory": "8GiB"}], "faults": [{"call": "nvmlInit", "hang": True}]})
-    findings = doctor(server, env={"BERTH_DRIVER_TIMEOUT": "300ms"}, timeout=20)
+    findings = doctor(server, env={"BERTH_DRIVER_TIMEOUT": "300ms"}, timeout=LIMIT)
     assert "300ms" in the(findings, "driver")["text"]
     assert the(findings, "harbour")["level"] == "ok"
     assert the(doctor(server, env={"BERTH_DRIVER_TIMEOUT": "soon"}), "driver")["level"] == "problem"

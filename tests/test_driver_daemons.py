@@ -1,6 +1,5 @@
 """Daemons of the driver (MPS, monitoring) are not strangers; a user's process that has their name is one."""
 
-import os
 import re
 import shutil
 import subprocess
@@ -8,7 +7,7 @@ import subprocess
 import pytest
 from conftest import wait_until
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 ANN = 2001
 AS_ANN = ["setpriv", f"--reuid={ANN}", f"--regid={ANN}", "--clear-groups"]

@@ -11,6 +11,7 @@ import time
 import pytest
 from conftest import BERTH, ROOT, SIM_JOB, SIM_LIBRARIES, assert_one_line_error
 from leasing import jobs  # noqa: F401
+from waiting import LIMIT
 
 
 def faulty(answer=None, **fault):
@@ -61,7 +62,7 @@ def test_a_driver_that_hangs_is_given_up_even_through_a_pipe(server):
     server.use(faulty(hang=True))
     # The pipe ends only when nobody holds it any more: a child left behind must not.
     result = server.run("bash", "-c", "berth status | cat; echo ${PIPESTATUS[0]}",
-                        env={"BERTH_DRIVER_TIMEOUT": "1s"}, timeout=20)
+                        env={"BERTH_DRIVER_TIMEOUT": "1s"}, timeout=LIMIT)
     assert result.stdout == "69\n"
     assert re.match(r"berth: .*\b1s\b", result.stderr)
     assert result.stderr.count("\n") == 1
@@ -139,7 +140,7 @@ def hostile_driver(server, tmp_path):
 
     def run(mode, *arguments):
         # The timeout of the command only ends a test that would otherwise hang.
-        return server.berth(*arguments, timeout=60, env={
+        return server.berth(*arguments, timeout=LIMIT, env={
             "BERTH_SIM": None, "LD_LIBRARY_PATH": str(tmp_path), "BERTH_DRIVER_TIMEOUT": "3s", "BERTH_TEST_DRIVER": mode})
     return run
 
@@ -175,7 +176,7 @@ def test_a_process_that_cannot_be_read_costs_nothing_but_its_attribution(server,
         jobs.run("--mem", "2GiB", "--gpu", "0", command=[SIM_JOB, "--mem", "1GiB"])
     wait_until(lambda: len(server.status()["gpus"][0]["processes"]) == 2)
     server.start_job("--mem", "1GiB", gpu=0)  # of which lease it is, only its environment could tell
-    result = server.berth(*command, env={"LD_PRELOAD": str(library)}, timeout=60)
+    result = server.berth(*command, env={"LD_PRELOAD": str(library)}, timeout=LIMIT)
     assert result.returncode == 0, result
     if command[0] == "status":
         processes = json.loads(result.stdout)["gpus"][0]["processes"]

@@ -8,16 +8,17 @@ import re
 import signal
 
 import pytest
-from conftest import PRESET, Server, assert_fit_for_terminal
-from processes import ALICE, BOB, CAROL, WAKE, Host, in_lanes, state_of, wait_for
+from conftest import SANITIZED, Server, assert_fit_for_terminal
+from processes import ALICE, BOB, CAROL, Host, in_lanes, state_of, wait_for
+from waiting import LIMIT
 
 # Under AddressSanitizer a few of each suffice: the order of the calls is the same.
-STEP = 1 if PRESET == "release" else 9
+STEP = 9 if SANITIZED else 1
 LANES = 3  # so many harbours at a time
 
 FAULTY_CALLS = ("openat", "openat2", "statx", "mknodat", "write", "flock", "getdents64", "renameat", "unlinkat", "poll",
                 "fchmod", "fcntl", "newfstatat", "pread64", "fstatfs", "read")
-if PRESET != "release":  # UndefinedBehaviorSanitizer writes to find out what is readable
+if SANITIZED:  # UndefinedBehaviorSanitizer writes to find out what is readable
     FAULTY_CALLS = tuple(name for name in FAULTY_CALLS if name != "write")
 ERRORS = ("EIO", "ENOSPC", "EMFILE", "EINTR")
 HARBOUR_FAILS, NO_DRIVER, NOT_GRANTED = 74, 69, 75
@@ -63,7 +64,7 @@ def record(host, waits):
         holder, gate = host.hold(uid=CAROL)
         client, own_gate = host.queue(uid=ALICE, prefix=prefix)
         gate.open()
-        own_gate.wait_until_started(WAKE, client)
+        own_gate.wait_until_started(LIMIT, client)
     else:
         client, own_gate = host.hold(uid=ALICE, prefix=prefix)
     own_gate.open()
@@ -116,7 +117,7 @@ def kill_at_once(host, call):
         code, errors = host.run("--no-wait", uid=BOB)
         assert code == NOT_GRANTED, (code, errors)
         gate.open()
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
     host.wait_until_free()
 
 
@@ -127,13 +128,13 @@ def kill_after_waiting(host, call):
     wait_for(lambda: victim.process.poll() is not None or ALICE in owners(host.tickets()), victim.errors)
     behind, behind_gate = host.queue(uid=BOB)
     holder_gate.open()
-    wait_for(lambda: victim.process.poll() is not None or gate.pid() or behind_gate.pid(), victim.errors, WAKE)
+    wait_for(lambda: victim.process.poll() is not None or gate.pid() or behind_gate.pid(), victim.errors, LIMIT)
     if behind_gate.pid() and victim.process.poll() is None:
         # strace was so slow that the victim did not claim in time, and was passed over as silent.
         assert owners(host.leases()) == [BOB] and not gate.pid(), "two have the GPU"
         behind_gate.open()
         assert behind.wait() == 0
-        wait_for(lambda: victim.process.poll() is not None or gate.pid(), victim.errors, WAKE)
+        wait_for(lambda: victim.process.poll() is not None or gate.pid(), victim.errors, LIMIT)
         if victim.process.poll() is None or settle(host, victim, gate):
             gate.open()
         assert victim.wait() in (0, -signal.SIGKILL), victim.errors()
@@ -146,7 +147,7 @@ def kill_after_waiting(host, call):
         assert not behind_gate.pid(), "two have the GPU"
         assert BOB not in owners(host.leases())
         gate.open()
-    behind_gate.wait_until_started(WAKE, behind)
+    behind_gate.wait_until_started(LIMIT, behind)
     assert owners(host.leases()) == [BOB]
     behind_gate.open()
     assert behind.wait() == 0
@@ -183,7 +184,7 @@ def test_whatever_call_fails_the_gpu_can_be_had_by_the_next(hosts):
         assert code in (0, HARBOUR_FAILS, NO_DRIVER, 126), (code, errors)
         assert ran == (code == 0), (code, errors)
         assert_clear(fault, code, errors)
-        assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+        assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
         host.wait_until_free()
     in_lanes(hosts, fail_once, faults(record(hosts[0], waits=False)))
 
@@ -201,7 +202,7 @@ def test_whatever_call_fails_a_gpu_that_is_held_is_not_granted(hosts):
         assert owners(host.leases()) == [CAROL]
         gate.open()
         assert holder.wait() == 0
-        assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+        assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
 def test_a_waiter_whose_poll_fails_still_gets_its_turn_or_says_why(hosts):
@@ -210,13 +211,13 @@ def test_a_waiter_whose_poll_fails_still_gets_its_turn_or_says_why(hosts):
         name, number, error = fault
         victim, gate = host.queue(uid=ALICE, prefix=traced(f"trace={name}", f"inject={name}:error={error}:when={number}"))
         holder_gate.open()
-        wait_for(lambda: victim.process.poll() is not None or gate.pid(), victim.errors, WAKE)
+        wait_for(lambda: victim.process.poll() is not None or gate.pid(), victim.errors, LIMIT)
         if gate.pid():
             gate.open()
             assert victim.wait() == 0
         else:
             assert victim.wait() in (HARBOUR_FAILS, NO_DRIVER), victim.errors()
-        assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+        assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
     calls = [(*call, error) for call in record(hosts[0], waits=True) if call[0] == "poll" for error in ("EINTR", "EIO")]
     in_lanes(hosts, fail_once, calls[::3 * STEP])
 
@@ -234,12 +235,12 @@ def test_a_claim_that_fails_on_the_way_leaves_no_lease(hosts):
     wait_for(lambda: "again" in victim.errors(), victim.errors)
     # The one behind may pass meanwhile.
     first, last = victim_gate, behind_gate
-    wait_for(lambda: first.pid() or last.pid(), victim.errors, WAKE)
+    wait_for(lambda: first.pid() or last.pid(), victim.errors, LIMIT)
     if last.pid():
         first, last = last, first
     assert len(host.leases()) == 1 and not last.pid()
     first.open()
-    last.wait_until_started(WAKE)
+    last.wait_until_started(LIMIT)
     last.open()
     assert (victim.wait(), behind.wait()) == (0, 0)
     host.wait_until_free()
@@ -258,10 +259,10 @@ def test_few_descriptors_are_enough_or_an_error(hosts, limit):
     assert not marker.exists()
     gate.open()
     holder.wait()
-    client = host.start(*few, host.berth, "run", "--timeout", f"{WAKE}s", "--", "touch", marker)
+    client = host.start(*few, host.berth, "run", "--timeout", f"{LIMIT}s", "--", "touch", marker)
     code = client.wait()
     assert code in (0, HARBOUR_FAILS, NO_DRIVER, 126, 127), client.errors()
     assert marker.exists() == (code == 0)
     if limit >= 16:
         assert code == 0, client.errors()
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0

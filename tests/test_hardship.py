@@ -9,8 +9,9 @@ import subprocess
 import threading
 
 import pytest
-from conftest import PRESET
-from processes import ALICE, BOB, CAROL, DAVE, WAKE, Host, wait_for, wait_until_stopped
+from conftest import SANITIZED
+from processes import ALICE, BOB, CAROL, DAVE, Host, wait_for, wait_until_stopped
+from waiting import LIMIT
 
 NOT_GRANTED, HARBOUR_FAILS = 75, 74
 
@@ -72,6 +73,7 @@ def berth_of(host, client):
     return wait_for(find, "berth runs in there")
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("holder_in, waiter_in", [("pid", "no"), ("no", "pid"), ("pid", "pid"), ("mount", "pid"), ("pid", "mount")])
 def test_exclusive_and_woken_across_namespaces(host, holder_in, waiter_in):
@@ -82,7 +84,7 @@ def test_exclusive_and_woken_across_namespaces(host, holder_in, waiter_in):
     assert not waiter_gate.pid()
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     assert [lease["uid"] for lease in host.leases()] == [BOB]
     waiter_gate.open()
     assert waiter.wait() == 0
@@ -98,11 +100,12 @@ def test_a_holder_killed_in_another_namespace_wakes_the_waiter(host, holder_in, 
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             pass
-    gate.wait_until_started(WAKE, waiter)
+    gate.wait_until_started(LIMIT, waiter)
     gate.open()
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 @pytest.mark.parametrize("stopped_in, next_in", [("pid", "no"), ("no", "pid"), ("pid", "pid")])
 def test_a_stopped_waiter_in_another_namespace_is_passed_over(host, stopped_in, next_in):
@@ -113,11 +116,11 @@ def test_a_stopped_waiter_in_another_namespace_is_passed_over(host, stopped_in, 
     os.kill(stopped, signal.SIGSTOP)
     wait_until_stopped(stopped)
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     assert not first_gate.pid()
     os.kill(stopped, signal.SIGCONT)
     second_gate.open()
-    first_gate.wait_until_started(WAKE, first)
+    first_gate.wait_until_started(LIMIT, first)
     first_gate.open()
     assert first.wait() == 0
 
@@ -141,6 +144,7 @@ def unfill(disk):
         path.unlink(missing_ok=True)
 
 
+@pytest.mark.each_harbour
 def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     holder, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -152,7 +156,7 @@ def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     gate.open()
     assert holder.wait() == 0, holder.errors()
     # The release needed no space, and left some behind: what the waiter does with it is its own affair.
-    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, WAKE)
+    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, LIMIT)
     if waiter_gate.pid():
         code, _ = host.run("--no-wait", uid=CAROL)
         assert code in (NOT_GRANTED, HARBOUR_FAILS)
@@ -161,9 +165,10 @@ def test_a_full_disk_refuses_the_new_and_loses_nothing(host, disk):
     else:
         assert waiter.wait() == HARBOUR_FAILS and "No space left" in waiter.errors()
     unfill(disk)
-    assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=CAROL)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_claim_that_finds_no_space_leaves_the_gpu_to_the_next(host, disk):
     """Only the bytes are gone: the ticket is there, its lease cannot be written."""
     holder, gate = host.hold(uid=ALICE)
@@ -173,15 +178,16 @@ def test_a_claim_that_finds_no_space_leaves_the_gpu_to_the_next(host, disk):
             file.write(b"x" * 4096)
     gate.open()
     assert holder.wait() == 0
-    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, WAKE)
+    wait_for(lambda: waiter_gate.pid() or waiter.process.poll() is not None, waiter.errors, LIMIT)
     if not waiter_gate.pid():
         assert waiter.wait() == HARBOUR_FAILS and "No space left" in waiter.errors(), waiter.errors()
     unfill(disk)
     if waiter_gate.pid():
         waiter_gate.open()
-    assert host.run("--timeout", f"{WAKE}s", uid=CAROL)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=CAROL)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_read_only_disk_refuses_the_new_and_releases_the_old(host, disk):
     holder, gate = host.hold(uid=ALICE)
     subprocess.run(["mount", "-o", "remount,ro", disk], check=True)
@@ -192,7 +198,7 @@ def test_a_read_only_disk_refuses_the_new_and_releases_the_old(host, disk):
     assert host.leases() == []
     assert host.server.status()["gpus"][0]["state"] == "free"
     subprocess.run(["mount", "-o", "remount,rw", disk], check=True)
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
 def test_a_strict_umask_hides_nothing_from_the_others(host):
@@ -203,10 +209,10 @@ def test_a_strict_umask_hides_nothing_from_the_others(host):
     waiter, waiter_gate = host.queue(uid=BOB, prefix=strict)
     second, second_gate = host.queue(uid=CAROL, prefix=strict)
     gate.open()
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     assert not second_gate.pid()
     waiter_gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     second_gate.open()
     assert second.wait() == 0
 
@@ -215,7 +221,7 @@ def test_a_strict_umask_hides_nothing_from_the_others(host):
 
 
 def put_back(holder, times=1):
-    wait_for(lambda: holder.errors().count("deleted") >= times, lambda: f"it notices: {holder.errors()}", WAKE)
+    wait_for(lambda: holder.errors().count("deleted") >= times, lambda: f"it notices: {holder.errors()}", LIMIT)
 
 
 def assert_held(host, uid):
@@ -223,6 +229,7 @@ def assert_held(host, uid):
     assert [lease["uid"] for lease in host.leases()] == [uid]
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("deleted", ["bell-*", "lease-*", "*"])
 def test_deleted_files_of_a_lease_come_back(host, deleted):
     holder, gate = host.hold(uid=ALICE)
@@ -233,9 +240,10 @@ def test_deleted_files_of_a_lease_come_back(host, deleted):
         assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_a_deleted_directory_comes_back_with_its_lease(host):
     holder, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -244,11 +252,12 @@ def test_a_deleted_directory_comes_back_with_its_lease(host):
     assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     waiter_gate.open()
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_a_replaced_directory_gets_the_lease(host):
     holder, gate = host.hold(uid=ALICE)
     host.harbour.rename(host.folder / "old")
@@ -258,9 +267,10 @@ def test_a_replaced_directory_gets_the_lease(host):
     assert_held(host, ALICE)
     gate.open()
     assert holder.wait() == 0
-    assert host.run("--timeout", f"{WAKE}s", uid=BOB)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=BOB)[0] == 0
 
 
+@pytest.mark.each_harbour
 def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
     """Whoever waits for the new directory's lock finds the lease when it gets it."""
     holder, gate = host.hold(uid=ALICE)
@@ -270,7 +280,7 @@ def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
     def arrive():
         wait_for(host.harbour.exists, "the holder makes it")
         codes.append(host.run("--no-wait", uid=BOB)[0])
-    for times in range(1, 4 if PRESET == "release" else 2):
+    for times in range(1, 2 if SANITIZED else 4):
         # Renamed, so that it is gone at one blow; berth makes a new one.
         host.harbour.rename(host.folder / f"old{times}")
         threads = [threading.Thread(target=arrive) for _ in range(4)]
@@ -295,6 +305,7 @@ def holder_watches(pid):
 # Clocks
 
 
+@pytest.mark.each_harbour
 def test_records_from_the_future_free_nothing(host):
     """As after a clock that was set back an hour. The host's own clock is left alone: the record is edited instead."""
     holder, gate = host.hold("--time", "1m", uid=ALICE)
@@ -309,11 +320,12 @@ def test_records_from_the_future_free_nothing(host):
     assert host.server.status()["gpus"][0]["state"] == "leased"
     gate.open()
     assert holder.wait() == 0
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     waiter_gate.open()
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_records_from_the_past_free_nothing(host):
     """A lease that has run far longer than it said is still a lease."""
     holder, gate = host.hold("--time", "1s", uid=ALICE)

@@ -11,6 +11,7 @@ import pytest
 from conftest import BERTH, BUILD, SIM_JOB, Server, assert_fit_for_terminal, assert_one_line_error
 from leasing import Jobs, eventually
 from redis_server import RedisServer
+from waiting import LIMIT
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 HARBOUR_FAILS = 74
@@ -218,6 +219,7 @@ def test_a_full_disk_keeps_no_line_from_others(hosts):
     assert [entry["label"] for entry in b.log()] == ["one"]
 
 
+@pytest.mark.release_only
 def test_a_silent_server_holds_nobody_up_for_long(hosts, redis):
     """It takes connections and answers nothing: nobody waits for it at each step."""
     a, _ = hosts
@@ -280,7 +282,7 @@ def test_of_two_hosts_that_end_at_once_neither_is_lost(hosts):
                  "5GiB"]] * 4
     runs = [subprocess.Popen(list(map(str, command)), env=host.env, stdin=subprocess.DEVNULL)
             for host in hosts for command in commands]
-    assert [run.wait(60) for run in runs] == [0] * 8
+    assert [run.wait(LIMIT) for run in runs] == [0] * 8
     assert len(hosts[0].profiles()[0]["runs"]) == 8
     assert len(hosts[0].log()) == 8
 

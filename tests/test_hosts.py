@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
+from waiting import LIMIT
 
 
 @pytest.fixture
@@ -62,7 +63,7 @@ def test_every_host_is_shown(hosts):
     text = one.berth("queue", "--all").stdout
     assert text.startswith("gpu-b:\n  1. ")
     job.stdin.close()
-    assert waits.wait(60) == 0
+    assert waits.wait(LIMIT) == 0
     wait_until(lambda: one.all()["gpu-b"]["gpus"][0]["state"] == "free", "its lease has ended")
 
 

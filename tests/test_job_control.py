@@ -8,7 +8,8 @@ import time
 
 import pytest
 from conftest import Server
-from processes import ALICE, BOB, CAROL, DAVE, WAKE, Host, state_of, wait_for, wait_until_stopped
+from processes import ALICE, BOB, CAROL, DAVE, Host, state_of, wait_for, wait_until_stopped
+from waiting import LIMIT, SHORT_AUDIT_S
 
 NOT_GRANTED, HARBOUR_FAILS = 75, 74
 PYTHON = "/usr/bin/python3"  # that every user can reach
@@ -27,7 +28,7 @@ def assert_taken(host):
 
 
 def assert_free(host):
-    assert host.run("--timeout", f"{WAKE}s", uid=DAVE)[0] == 0
+    assert host.run("--timeout", f"{LIMIT}s", uid=DAVE)[0] == 0
 
 
 # Who holds the lease
@@ -42,6 +43,7 @@ LEAVING_BEHIND = {
 }
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("way", LEAVING_BEHIND)
 def test_what_outlives_the_job_keeps_the_lease(host, way):
     gate = host.gate()
@@ -55,11 +57,12 @@ def test_what_outlives_the_job_keeps_the_lease(host, way):
     assert_taken(host)
     waiter, waiter_gate = host.queue(uid=BOB)
     gate.open()
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
     waiter_gate.open()
     assert waiter.wait() == 0
 
 
+@pytest.mark.each_harbour
 def test_berth_killed_leaves_job_and_lease(host):
     client, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
@@ -69,17 +72,19 @@ def test_berth_killed_leaves_job_and_lease(host):
     assert_taken(host)
     assert not waiter_gate.pid()
     gate.open()
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
 
 
+@pytest.mark.each_harbour
 def test_the_job_killed_frees_at_once(host):
     client, gate = host.hold(uid=ALICE)
     waiter, waiter_gate = host.queue(uid=BOB)
     os.kill(gate.pid(), signal.SIGKILL)
     assert client.wait() == 128 + signal.SIGKILL
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
 
 
+@pytest.mark.each_harbour
 def test_a_stopped_job_keeps_its_lease(host):
     client, gate = host.hold(uid=ALICE)
     for pid in (client.pid, gate.pid()):
@@ -94,6 +99,7 @@ def test_a_stopped_job_keeps_its_lease(host):
     assert_free(host)
 
 
+@pytest.mark.each_harbour
 def test_a_nested_lease_that_outlives_the_outer_one_is_respected(host):
     """Python closes the outer bell in its children."""
     gate = host.gate()
@@ -107,10 +113,10 @@ def test_a_nested_lease_that_outlives_the_outer_one_is_respected(host):
     assert_taken(host)
     waiter, waiter_gate = host.queue(uid=BOB)
     gate.open()
-    waiter_gate.wait_until_started(WAKE, waiter)
+    waiter_gate.wait_until_started(LIMIT, waiter)
 
 
-# Who wakes whom. All of it well before the slow audit.
+# Who wakes whom. No audit helps: Server.env makes its interval longer than any test.
 
 
 def use(host, description):
@@ -118,6 +124,8 @@ def use(host, description):
     host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_one_release_wakes_all_who_can_start(host):
     """Only the first two in the queue watch the lease; they ring the others."""
     use(host, "5x24GiB")
@@ -125,23 +133,26 @@ def test_one_release_wakes_all_who_can_start(host):
     waiters = [host.queue(uid=uid) for uid in (BOB, CAROL, BOB, CAROL, BOB)]
     gate.open()
     for waiter, waiter_gate in waiters:
-        waiter_gate.wait_until_started(WAKE, waiter)
+        waiter_gate.wait_until_started(LIMIT, waiter)
     assert len({uuid for lease in host.leases() for uuid in lease["gpus"]}) == 5
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_who_becomes_first_watches_every_lease(host):
     use(host, "2x24GiB")
     holders = [host.hold(uid=ALICE), host.hold(uid=ALICE)]
     first, second, third, fourth = [host.queue(uid=uid) for uid in (BOB, CAROL, BOB, CAROL)]
     for (_, gate), (waiter, waiter_gate) in zip(holders, (first, second)):
         gate.open()
-        waiter_gate.wait_until_started(WAKE, waiter)
+        waiter_gate.wait_until_started(LIMIT, waiter)
     # The third stood behind the second, and only watched that.
     first[1].open()
-    third[1].wait_until_started(WAKE, third[0])
+    third[1].wait_until_started(LIMIT, third[0])
     assert not fourth[1].pid()
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
 def test_the_third_notices_that_both_before_it_are_gone(host, end):
     holder, gate = host.hold(uid=ALICE)
@@ -150,12 +161,13 @@ def test_the_third_notices_that_both_before_it_are_gone(host, end):
         waiter.send(end)
         waiter.wait()
     gate.open()
-    third[1].wait_until_started(WAKE, third[0])
+    third[1].wait_until_started(LIMIT, third[0])
 
 
 # Waiters that are stopped
 
 
+@pytest.mark.each_harbour
 def test_a_stopped_first_waiter_is_passed_over_and_keeps_its_place(host):
     holder, gate = host.hold(uid=ALICE)
     first, first_gate = host.queue(uid=BOB)
@@ -164,16 +176,18 @@ def test_a_stopped_first_waiter_is_passed_over_and_keeps_its_place(host):
     first.send(signal.SIGSTOP)
     wait_until_stopped(first.pid)
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     first.send(signal.SIGCONT)
     wait_for(lambda: f" {CAROL}" in first.errors(), first.errors)  # it is awake
     second_gate.open()
-    first_gate.wait_until_started(WAKE, first)
+    first_gate.wait_until_started(LIMIT, first)
     assert not third_gate.pid()
     first_gate.open()
-    third_gate.wait_until_started(WAKE, third)
+    third_gate.wait_until_started(LIMIT, third)
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
     """As after Ctrl-S: nobody reads what it writes."""
     holder, gate = host.hold(uid=ALICE)
@@ -188,7 +202,7 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
         wait_for(host.tickets, "it takes its place")
         second, second_gate = host.queue(uid=0)
         gate.open()
-        second_gate.wait_until_started(WAKE, second)
+        second_gate.wait_until_started(LIMIT, second)
         assert stuck.poll() is None
         stuck.kill()
         stuck.wait()
@@ -197,6 +211,7 @@ def test_a_waiter_that_is_stuck_at_its_terminal_is_passed_over(host):
         os.close(writing)
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only  # counts the system calls of the plain build
 @pytest.mark.parametrize("uid", [CAROL, 0], ids=["who does not see its process", "who does"])
 def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
@@ -210,6 +225,8 @@ def test_a_waiter_that_cannot_claim_does_not_block_the_queue(host, uid):
     assert stuck.process.poll() is None and not stuck_gate.pid(), "it keeps its place"
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
     """Its record names the shell, for which it waits."""
     holder, gate = host.hold(uid=ALICE)
@@ -220,10 +237,12 @@ def test_a_stopped_acquire_is_passed_over_though_its_shell_is_awake(host):
     os.kill(stopped, signal.SIGSTOP)
     wait_until_stopped(stopped)
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     assert state_of(shell.pid) == "S"
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
     holder, gate = host.hold(uid=ALICE)
     stopped = [host.start(host.berth, "run", "--", "true", uid=BOB) for _ in range(66)]
@@ -234,7 +253,7 @@ def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
     # Root sees who is stopped, even where /proc is hidden from others.
     last, last_gate = host.queue(uid=0)
     gate.open()
-    last_gate.wait_until_started(WAKE, last)
+    last_gate.wait_until_started(LIMIT, last)
     last_gate.open()
     assert last.wait() == 0
     for client in stopped:
@@ -242,16 +261,18 @@ def test_many_stopped_waiters_do_not_hide_the_one_behind(host):
     assert {client.wait() for client in stopped} == {0}
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only
 def test_if_both_watchers_are_stopped_somebody_notices_all_the_same(host, open_folder, open_build):
-    """That takes the slow audit. Two servers at once, to wait once: on one both watchers of the leases are
-    stopped, on the other the first is killed and the second stopped."""
+    """That takes an audit. On one server both watchers of the leases are stopped, on the other the first is killed and
+    the second stopped."""
     (open_folder / "other").mkdir()
     (open_folder / "other").chmod(0o1777)
     other = Host(Server(open_folder / "other").use("1x24GiB"), open_build)
     try:
         lasts = []
         for one in (host, other):
+            one.env["BERTH_SIM_AUDIT"] = str(SHORT_AUDIT_S)
             holder, gate = one.hold(uid=ALICE)
             first, _ = one.queue(uid=BOB)
             second, _ = one.queue(uid=BOB)
@@ -266,7 +287,7 @@ def test_if_both_watchers_are_stopped_somebody_notices_all_the_same(host, open_f
             gate.open()
             assert holder.wait() == 0
         for last, gate in lasts:
-            gate.wait_until_started(90, last)
+            gate.wait_until_started(LIMIT, last)
     finally:
         other.stop()
 
@@ -295,17 +316,19 @@ def locker(host):
     process.stdout.close()
 
 
+@pytest.mark.release_only
 def test_who_is_stopped_with_the_lock_is_named_and_waited_for(host, locker):
     gate = host.gate()
     client = host.start(host.berth, "run", "--", *gate.command(), uid=0)
     wait_for(lambda: f"pid {locker.pid}" in client.errors(), client.errors)
     assert "lock" in client.errors() and not gate.pid()
     locker.send_signal(signal.SIGCONT)
-    gate.wait_until_started(WAKE, client)
+    gate.wait_until_started(LIMIT, client)
     gate.open()
     assert client.wait() == 0
 
 
+@pytest.mark.release_only
 def test_who_waits_for_the_lock_can_leave(host, locker):
     client = host.start(host.berth, "run", "--", "true", uid=BOB)
     wait_for(lambda: list(host.harbour.glob("bell-*")), "it is there")
@@ -318,6 +341,7 @@ def test_who_waits_for_the_lock_can_leave(host, locker):
         assert "lock" in client.errors().splitlines()[-1], client.errors()
 
 
+@pytest.mark.release_only
 def test_a_stranger_who_came_while_the_lock_was_held_is_seen(host, locker):
     gate = host.gate()
     client = host.start(host.berth, "run", "--", *gate.command(), uid=BOB)
@@ -327,7 +351,7 @@ def test_a_stranger_who_came_while_the_lock_was_held_is_seen(host, locker):
     wait_for(lambda: gate.pid() or "position" in client.errors(), client.errors)
     assert not gate.pid(), "granted beside a stranger"
     job.kill()
-    gate.wait_until_started(WAKE, client)
+    gate.wait_until_started(LIMIT, client)
 
 
 def test_a_stranger_that_is_a_zombie_costs_nothing(host):
@@ -362,21 +386,22 @@ def test_nobody_ends_a_ticket_by_planting_a_lease_of_its_name(host, kind):
     plant = {"an empty file": ["touch"], "a directory": ["mkdir"], "a link": ["ln", "-s", "/dev/null"]}[kind]
     subprocess.run([*plant, host.harbour / f"lease-{name}"], user=DAVE, group=DAVE, extra_groups=[], check=True)
     gate.open()
-    first_gate.wait_until_started(WAKE, first)
+    first_gate.wait_until_started(LIMIT, first)
     assert not second_gate.pid()
     assert [lease["uid"] for lease in host.leases()] == [BOB]
     first_gate.open()
     assert first.wait() == 0
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
 
 
+@pytest.mark.each_harbour
 def test_nobody_but_the_owner_changes_a_lease(host):
     """I10, by the files: another user can neither remove, rename, write nor forge."""
     holder, gate = host.hold(uid=ALICE)
     for command in ("rm -f lease-* bell-*", "mv lease-* mine", "echo x >>lease-*", "cat bell-* & sleep 0; kill $!",
                     "chmod 777 lease-*", "ln lease-* lease-abcdefgh; cp lease-* lease-ijkmnpqr; mkfifo bell-ijkmnpqr"):
         subprocess.run(["sh", "-c", f"cd {host.harbour} && {command}"], user=BOB, group=BOB, extra_groups=[],
-                       capture_output=True, timeout=30)
+                       capture_output=True, timeout=LIMIT)
         assert [lease["uid"] for lease in host.leases() if lease["id"] != "ijkmnpqr"] == [ALICE]
         assert_taken(host)
     gate.open()
@@ -387,6 +412,7 @@ def test_nobody_but_the_owner_changes_a_lease(host):
 # Signals, codes, pipes
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1])
 def test_a_signal_to_berth_reaches_the_job(host, number):
     client, gate = host.hold(uid=ALICE)
@@ -405,6 +431,7 @@ def test_a_job_that_handles_the_signal_decides_itself(host):
     assert client.wait() == 42
 
 
+@pytest.mark.each_harbour
 def test_a_signal_in_the_queue_leaves_it(host):
     holder, gate = host.hold(uid=ALICE)
     first, _ = host.queue(uid=BOB)
@@ -413,7 +440,7 @@ def test_a_signal_in_the_queue_leaves_it(host):
     assert first.wait() == 128 + signal.SIGINT
     assert [ticket["uid"] for ticket in host.tickets()] == [CAROL]
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
 
 
 def test_who_ignores_a_signal_does_not_leave_the_queue_by_it(host):
@@ -425,9 +452,10 @@ def test_who_ignores_a_signal_does_not_leave_the_queue_by_it(host):
     second.send(signal.SIGHUP)
     assert second.wait() == 128 + signal.SIGHUP
     gate.open()
-    first_gate.wait_until_started(WAKE, first)
+    first_gate.wait_until_started(LIMIT, first)
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("script, code", [("exit 0", 0), ("exit 3", 3), ("exit 255", 255), ("kill -9 $$", 137),
                                           ("kill -TERM $$", 143), ("kill -ABRT $$", 134)])
 def test_the_jobs_exit_code_is_passed_on(host, script, code):
@@ -454,7 +482,7 @@ def test_what_cannot_be_run(host):
 
 def test_stdin_and_stdout_pass_through(host):
     result = subprocess.run([host.berth, "run", "--", "tr", "a-z", "A-Z"], env=host.env, input="hello\n" * 10000,
-                            capture_output=True, text=True, timeout=60)
+                            capture_output=True, text=True, timeout=LIMIT)
     assert (result.returncode, result.stdout, result.stderr) == (0, "HELLO\n" * 10000, "")
 
 
@@ -550,10 +578,10 @@ def test_ctrl_z_in_the_queue_keeps_the_place(host, screen):
     screen.type("C-z")
     screen.wait("Stopped")
     gate.open()
-    second_gate.wait_until_started(WAKE, second)
+    second_gate.wait_until_started(LIMIT, second)
     screen.type("fg", "Enter")
     second_gate.open()
-    own.wait_until_started(WAKE)
+    own.wait_until_started(LIMIT)
     own.open()
     screen.wait("ready>", 2)
     assert_free(host)

@@ -8,7 +8,8 @@ import time
 
 import pytest
 from conftest import SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, jobs, must_be_root  # noqa: F401
+from leasing import NOBODY, eventually, gpu, jobs  # noqa: F401
+from waiting import LIMIT
 
 MIB_5G = 5 * 1024
 
@@ -66,6 +67,7 @@ def leases(server):
 
 # What is measured.
 
+@pytest.mark.release_only
 def test_every_job_is_measured(server):
     server.berth("run", "-n", "2", "--", SIM_JOB, "--quiet", "--curve", "0s:1GiB,200ms:3GiB,600ms:2GiB", "--util", "60",
                  "--time", "1s")
@@ -75,6 +77,7 @@ def test_every_job_is_measured(server):
     assert 0 <= entry["idle_s"] < entry["lasted_s"] / 2
 
 
+@pytest.mark.release_only
 def test_the_whole_process_tree_counts_and_no_other_lease(server, jobs):
     """Two jobs of the same user on one GPU, one of them with a grandchild there as well."""
     server.use("1x24GiB")
@@ -92,6 +95,7 @@ def test_a_job_that_does_not_use_its_gpu_is_idle(server):
     assert entry["idle_s"] > 0
 
 
+@pytest.mark.release_only
 def test_where_the_driver_does_not_tell_whose_memory_it_is_the_cards_counts_and_is_doubted(server):
     server.use({"gpus": [{"memory": "24GiB", "process_memory": False}]})
     learn(server)
@@ -103,6 +107,7 @@ def test_where_the_driver_does_not_tell_whose_memory_it_is_the_cards_counts_and_
 
 # What is reserved.
 
+@pytest.mark.each_harbour
 def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(server):
     learn(server, times=6)
     reserved = [entry["memory_mib"] for entry in history(server)]
@@ -115,6 +120,7 @@ def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(serve
     assert profile["quantile_mib"] == MIB_5G and profile["reserves_mib"] == pytest.approx(MIB_5G * 1.02, abs=2)
 
 
+@pytest.mark.release_only
 def test_jobs_of_unknown_type_are_known_by_their_script(server):
     for folder in ("one", "two"):
         (server.folder / folder).mkdir()
@@ -127,6 +133,7 @@ def test_jobs_of_unknown_type_are_known_by_their_script(server):
     assert "script" in shown and " 2.2 GiB" in shown
 
 
+@pytest.mark.release_only
 def test_the_largest_of_a_few_runs_counts(server):
     learn(server, "--mem", "2GiB")
     learn(server, "--mem", "6GiB")
@@ -135,11 +142,13 @@ def test_the_largest_of_a_few_runs_counts(server):
     assert profile["quantile_mib"] == 6 * 1024 and profile["margin_pct"] > 10
 
 
+@pytest.mark.release_only
 def test_who_needs_nearly_all_of_a_card_has_it_alone(server):
     learn(server, "--mem", "23GiB", times=2)
     assert [entry["exclusive"] for entry in history(server)] == [True, True]
 
 
+@pytest.mark.release_only
 def test_two_jobs_that_have_not_allocated_yet_do_not_count_on_the_same_memory(server, jobs):
     server.use("1x24GiB")
     learn(server, "--mem", "13GiB", times=5)
@@ -154,6 +163,7 @@ def test_two_jobs_that_have_not_allocated_yet_do_not_count_on_the_same_memory(se
 
 # Waiting for the profile.
 
+@pytest.mark.each_harbour
 def test_others_of_the_type_wait_for_the_profile_and_other_types_go_on(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     first = jobs.hold(*flags, command=sim_job("--mem", "5GiB"))
@@ -168,6 +178,7 @@ def test_others_of_the_type_wait_for_the_profile_and_other_types_go_on(server, j
     assert reserved == [pytest.approx(MIB_5G * 1.1, abs=2)] * 5
 
 
+@pytest.mark.release_only
 def test_a_failed_profile_run_blocks_nobody(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     fails = ["sh", "-c", 'echo "$BERTH_GPUS"; read -r line; exit 3']
@@ -180,6 +191,7 @@ def test_a_failed_profile_run_blocks_nobody(server, jobs):
     assert profile["failures"] == 1 and profile["runs"] == []
 
 
+@pytest.mark.release_only
 def test_a_type_too_short_to_be_seen_does_not_run_one_at_a_time(server, jobs):
     flags = ["--mem", "auto", "--job", "short"]
     assert server.berth("run", *flags, "--", "true").returncode == 0
@@ -189,6 +201,7 @@ def test_a_type_too_short_to_be_seen_does_not_run_one_at_a_time(server, jobs):
     assert profile["runs"] and all(run["peak_mib"] is None for run in profile["runs"])
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("killed", ["the holder", "the parent alone"])
 def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, killed):
     flags = ["--mem", "auto", "--job", "train"]
@@ -210,6 +223,7 @@ def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, ki
     last.gpus()
 
 
+@pytest.mark.each_harbour
 def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
     jobs.hold(*flags)
@@ -219,15 +233,18 @@ def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     assert 3072 in [lease["memory_mib"] for lease in leases(server).values()]
 
 
+@pytest.mark.release_only
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_types_of_other_users_do_not_wait_for_mine(server, jobs, open_build):
-    must_be_root()
     flags = ["--mem", "auto", "--job", "train"]
     jobs.hold(*flags)
     jobs.hold(*flags, prefix=NOBODY, program=open_build / "bin" / "berth")
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_others_can_read_a_profile_and_reserve_nothing_by_it(server, jobs, open_build):
-    must_be_root()
     before = os.umask(0o077)  # which hides nothing from them
     try:
         learn(server)
@@ -239,10 +256,10 @@ def test_others_can_read_a_profile_and_reserve_nothing_by_it(server, jobs, open_
     assert profiles(server) != [] and profiles(server, "--all") != []
 
 
-@pytest.mark.harbour("directory")
+@pytest.mark.release_only
+@pytest.mark.needs_root
 def test_who_locks_anothers_folder_keeps_no_job_from_ending(server):
     """Whoever can read a file can lock it."""
-    must_be_root()
     learn(server)
     [folder] = (server.harbour / "archive").glob("*/")
     locker = server.start(*NOBODY, "flock", "-x", folder, "sh", "-c", f"echo locked > {server.folder}/locked; exec sleep 60")
@@ -273,7 +290,7 @@ def test_out_of_memory_is_tried_again_with_more_and_at_last_alone(server, jobs):
     assert re.search(r"\b4 GiB\b.*\b6 GiB\b", path.read_text())
     assert process.poll() is None  # it waits for the other to end
     jobs.all[0].end()
-    assert process.wait(25) == 0
+    assert process.wait(LIMIT) == 0
     reserved = [entry["memory_mib"] for entry in history(server) if entry["job"] == "big"]
     assert reserved == [4096, 6144, 9216, None]
 
@@ -284,7 +301,7 @@ def test_who_is_told_to_end_did_not_run_out_of_memory(server, number):
                                "-c", "trap 'exit 3' INT TERM; echo CUDA out of memory; while :; do sleep 0.05; done")
     eventually(lambda: "out of memory" in path.read_text(), "it runs")
     process.send_signal(number)
-    assert process.wait(25) == 3
+    assert process.wait(LIMIT) == 3
     assert path.read_text() == "CUDA out of memory\n"
     [profile] = profiles(server)
     assert (profile["runs"], profile["failures"]) == ([], 1)
@@ -298,18 +315,19 @@ def test_more_than_any_gpu_has_means_one_of_its_own(server, jobs):
     eventually(lambda: " again " in path.read_text(), "the second attempt")
     assert process.poll() is None  # it waits for the other to end
     jobs.all[0].end()
-    assert process.wait(25) == 0
+    assert process.wait(LIMIT) == 0
     reserved = [entry["memory_mib"] for entry in history(server) if entry["job"] == "big"]
     assert reserved == [16 * 1024, None]
 
 
+@pytest.mark.release_only
 def test_without_retries_its_exit_code_stands_and_the_estimate_is_raised(server, jobs):
     server.use("1x24GiB")
     learn(server, times=5)
     hold_memory(server, jobs, 14)
     path, process = start_into(server, "oom.log", "berth", "run", "--mem", "auto", "--job", "train", "--", SIM_JOB,
                                "--mem", "11GiB", "--time", "100ms")
-    assert process.wait(25) == 1 and "out of memory" in path.read_text()
+    assert process.wait(LIMIT) == 1 and "out of memory" in path.read_text()
     [profile] = profiles(server)
     assert profile["runs"][-1]["out_of_memory"]
     assert profile["reserves_mib"] > 7 * 1024
@@ -323,9 +341,10 @@ def test_where_nobody_can_read_what_it_said_that_is_told(server):
     assert result.returncode == 1
     assert "--retry-oom" in result.stderr
     path, process = start_into(server, "failed.log", *failing)
-    assert process.wait(25) == 1 and path.read_text() == ""
+    assert process.wait(LIMIT) == 1 and path.read_text() == ""
 
 
+@pytest.mark.release_only
 def test_other_failures_teach_nothing(server):
     learn(server, times=2)
     for _ in range(3):
@@ -361,6 +380,8 @@ def test_jax_is_recognised_and_named(server):
 
 # Run times.
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_learned_run_times_give_estimates(server, jobs):
     server.use("1x24GiB")
     for _ in range(3):
@@ -381,6 +402,7 @@ def test_learned_run_times_give_estimates(server, jobs):
     assert ticket["starts"] is not None
 
 
+@pytest.mark.release_only
 def test_what_is_said_counts_more_than_what_was_learned(server, jobs):
     server.use("1x24GiB")
     for _ in range(3):
@@ -392,6 +414,7 @@ def test_what_is_said_counts_more_than_what_was_learned(server, jobs):
 
 # Idle leases.
 
+@pytest.mark.each_harbour
 def test_an_idle_lease_stands_out(server, jobs):
     job = jobs.hold("--label", "forgotten")
     [lease] = leases(server).values()
@@ -414,6 +437,7 @@ def test_all_text_of_json_is_ascii(server):
     assert profiles(server)[0]["type"].startswith("größer")
 
 
+@pytest.mark.each_harbour
 def test_profiles_are_listed_shown_set_and_forgotten(server):
     empty = server.berth("profile")
     assert empty.stdout == "" and "--mem auto" in empty.stderr and empty.stderr.count("\n") == 1
@@ -469,6 +493,7 @@ def test_wrong_words(server, words, says):
     assert_one_line_error(server.berth("profile", *words), 64, says)
 
 
+@pytest.mark.each_harbour
 def test_a_damaged_profile_is_learned_anew(server):
     learn(server)
     rewrite(server, lambda text: "{")

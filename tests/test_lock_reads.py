@@ -104,7 +104,7 @@ def test_a_waiting_client_reads_nothing_of_others_under_the_lock(server, jobs, t
     assert taken > 1 and found == []
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+@pytest.mark.needs_root
 @pytest.mark.parametrize("command", ["cancel", "release", "release-gpu", "run", "drain"])
 def test_no_user_is_looked_up_under_the_lock(world, tmp_path, command):  # noqa: F811
     """A host's user directory may be a server that does not answer."""

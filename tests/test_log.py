@@ -9,8 +9,9 @@ import time
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import NOBODY, eventually, jobs, must_be_root, ready  # noqa: F401
+from leasing import NOBODY, eventually, jobs, ready  # noqa: F401
 from redis_server import history_length
+from waiting import LIMIT
 
 ESCAPES = "\x1b[31m\x1b]0;owned\x07\r\n\t\u202etxt\u2066"
 
@@ -39,6 +40,8 @@ def has_begun(server):
 
 # What is written.
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_job(server):
     server.berth("run", "-n", "2", "--mem", "8GiB", "--label", "try", "--", "true")
     [entry] = log(server)
@@ -57,6 +60,7 @@ def test_all_text_is_ascii(server):
     assert log(server)[0]["label"] == "größer"
 
 
+@pytest.mark.each_harbour
 def test_how_jobs_end(server):
     server.berth("run", "--", "sh", "-c", "exit 137")
     server.berth("run", "--", "sh", "-c", "kill -KILL $$")
@@ -64,6 +68,7 @@ def test_how_jobs_end(server):
     assert endings(server) == [("exited", 137, None), ("killed", None, 9)]
 
 
+@pytest.mark.each_harbour
 def test_a_shells_lease(server, jobs):
     shell = jobs.start("bash", "-c", 'eval "$(berth acquire)"; echo ready; read -r line; berth release; read -r line')
     ready(shell)
@@ -73,6 +78,7 @@ def test_a_shells_lease(server, jobs):
     eventually(lambda: endings(server) == [("released", None, None)])
 
 
+@pytest.mark.each_harbour
 def test_a_lease_inside_another_names_it(server):
     server.berth("run", "--", BERTH, "run", "--", "true")
     [outer] = [entry for entry in log(server) if entry["within"] is None]
@@ -80,6 +86,7 @@ def test_a_lease_inside_another_names_it(server):
     assert inner["within"] == outer["lease"]
 
 
+@pytest.mark.each_harbour
 def test_a_running_job_is_there_while_it_runs(server, jobs):
     job = jobs.hold()
     [entry] = log(server)
@@ -94,9 +101,10 @@ def written(server, ending):
     return [line for line in lines if line["ending"] == ending]
 
 
+@pytest.mark.each_harbour
 def test_what_a_job_leaves_behind_keeps_its_lease_in_the_log(server, jobs):
     job = jobs.run(command=["sh", "-c", "exec 3<&0; read -r line <&3 & exit 7"])
-    assert job.process.wait(25) == 7
+    assert job.process.wait(LIMIT) == 7
     assert endings(server) == [("running", None, None)]
     assert json.loads(server.berth("report", "--json").stdout)["total"]["running"] == 1
     # The last of its processes ends, and somebody notices.
@@ -136,6 +144,7 @@ def is_dead(pid):
         return True
 
 
+@pytest.mark.each_harbour
 def test_a_holder_that_was_killed_is_recorded_by_who_notices(server, jobs):
     job = jobs.hold(command=["sh", "-c", 'echo "$BERTH_GPUS"; exec sleep 3600'])
     kill_holder(job)
@@ -145,6 +154,7 @@ def test_a_holder_that_was_killed_is_recorded_by_who_notices(server, jobs):
     assert sum('"lost"' in line for line in file.read_text().splitlines()) == 1
 
 
+@pytest.mark.each_harbour
 def test_what_has_begun_and_is_gone_is_lost_even_if_nobody_noticed(server, jobs):
     """As after a reboot, which empties the harbour."""
     job = jobs.hold(command=["sh", "-c", 'echo "$BERTH_GPUS"; exec sleep 3600'])
@@ -157,6 +167,7 @@ def test_what_has_begun_and_is_gone_is_lost_even_if_nobody_noticed(server, jobs)
     assert log(server)[0]["lasted_s"] is None
 
 
+@pytest.mark.each_harbour
 def test_a_release_needs_no_history(server):
     (server.harbour / "archive").write_text("in the way")
     result = server.berth("run", "--", "true")
@@ -164,9 +175,10 @@ def test_a_release_needs_no_history(server):
     assert all(gpu["state"] == "free" for gpu in server.status()["gpus"])
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_only_his_own(server, open_build):
     """Each user writes in a folder of his own, and everybody can read it."""
-    must_be_root()
     server.berth("run", "--", "true")
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     assert [entry["user"] for entry in log(server)] == ["root", "nobody"]
@@ -176,16 +188,15 @@ def test_only_his_own(server, open_build):
     assert owners == {"0": 0, "65534": 65534}
 
 
+@pytest.mark.needs_root
 def test_a_strict_umask_hides_nothing_from_the_others(server, open_build):
-    must_be_root()
     server.run("sh", "-c", 'umask 077; exec "$@"', "sh", "berth", "run", "--", "true")
     result = server.run(*NOBODY, open_build / "bin" / "berth", "log", "--json")
     assert [json.loads(line)["user"] for line in result.stdout.splitlines()] == ["root"]
 
 
-@pytest.mark.harbour("directory")
+@pytest.mark.needs_root
 def test_nobody_tells_of_others(server, open_build):
-    must_be_root()
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true")
     [file] = history_files(server)
     line = json.loads(file.read_text())
@@ -198,7 +209,6 @@ def test_nobody_tells_of_others(server, open_build):
 
 # What is read.
 
-@pytest.mark.harbour("directory")
 def test_damaged_lines_alone_are_lost_and_it_says_so(server):
     server.berth("run", "--", "true")
     [file] = history_files(server)
@@ -213,7 +223,7 @@ def test_damaged_lines_alone_are_lost_and_it_says_so(server):
     assert f"{server.harbour}/archive" in result.stderr
 
 
-@pytest.mark.harbour("directory")
+@pytest.mark.needs_root
 def test_the_table(server):
     server.berth("run", "--label", "a label", "--", "sh", "-c", "exit 3")
     result = server.berth("log")
@@ -231,8 +241,9 @@ def test_nothing_that_a_terminal_would_obey(server):
     assert all(len(line) <= 100 for line in narrow.stdout.splitlines())
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_filters(server, open_build):
-    must_be_root()
     server.berth("run", "--gpu", "1", "--", "true")
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--gpu", "2,3", "--", "true")
     uuid = log(server)[0]["gpus"][0]["uuid"]
@@ -246,7 +257,6 @@ def test_filters(server, open_build):
     assert log(server, "--since", "2096-01-01 12:00") == []
 
 
-@pytest.mark.harbour("directory")
 def test_since_goes_by_the_end(server):
     server.berth("run", "--", "true")
     [file] = history_files(server)
@@ -257,6 +267,7 @@ def test_since_goes_by_the_end(server):
     assert len(log(server)) == 1 and len(log(server, "--since", "11d")) == 2
 
 
+@pytest.mark.each_harbour
 def test_what_runs_is_there_whenever_it_began(server, jobs):
     jobs.hold("--gpu", "1")
     [line] = eventually(lambda: written(server, "running"), "it has lasted a second")
@@ -278,7 +289,6 @@ def test_wrong_usage(server, flags, words):
     assert_one_line_error(server.berth("log", *flags), 64, *words)
 
 
-@pytest.mark.harbour("directory")
 @pytest.mark.parametrize("command", ["log", "report"])
 def test_a_user_whom_nobody_knows(server, command):
     assert_one_line_error(server.berth(command, "--user", "no such user"), 64, "--user", "'no such user'")
@@ -291,6 +301,7 @@ def test_an_empty_history_says_what_to_do(server):
     assert log(server) == []
 
 
+@pytest.mark.each_harbour
 def test_follow(server, jobs):
     server.berth("run", "--label", "before", "--", "true")
     follower = jobs.start(BERTH, "log", "--follow", "--json")
@@ -302,11 +313,12 @@ def test_follow(server, jobs):
     eventually(lambda: "second" in follower.out)
     assert [json.loads(line)["label"] for line in follower.out.splitlines()] == ["before", "first", "second"]
     follower.process.send_signal(signal.SIGINT)
-    assert follower.process.wait(25) == -signal.SIGINT
+    assert follower.process.wait(LIMIT) == -signal.SIGINT
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_follow_sees_users_who_come_later(server, jobs, open_build):
-    must_be_root()
     follower = jobs.start(BERTH, "log", "--follow")
     eventually(lambda: "GRANTED" in follower.out)
     server.run(*NOBODY, open_build / "bin" / "berth", "run", "--label", "somebody new", "--", "true")
@@ -327,7 +339,7 @@ def test_follow_ends_when_its_reader_closes_a_socket(server):
         writer.close()
         assert b"GRANTED" in reader.recv(4096)
         reader.close()
-        assert process.wait(25) == 0
+        assert process.wait(LIMIT) == 0
     finally:
         process.kill()
         process.wait()

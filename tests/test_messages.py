@@ -25,6 +25,7 @@ import pytest
 from conftest import BERTH, BUILD, ROOT, wait_until
 from redis_server import RedisServer, free_port
 from serving import Serving
+from waiting import LIMIT
 
 FILE = ROOT / "tests" / "messages.txt"
 UPDATE = bool(os.environ.get("BERTH_UPDATE_MESSAGES"))
@@ -317,7 +318,7 @@ class Stage:
     def run(self, command):
         """The lines that a command prints, standard error first, and its exit code."""
         clients = self.client_ids()
-        result = subprocess.run(["bash", "--norc", "-c", command], env=self.server.env, cwd=self.server.folder, timeout=60,
+        result = subprocess.run(["bash", "--norc", "-c", command], env=self.server.env, cwd=self.server.folder, timeout=LIMIT,
                                 text=True, capture_output=True, stdin=subprocess.DEVNULL)
         lines = self.normalize(result.stderr + result.stdout, clients | self.client_ids()).rstrip("\n")
         return (lines.split("\n") if lines else []) + [f"[exit code {result.returncode}]"]

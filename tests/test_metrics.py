@@ -11,6 +11,7 @@ import pytest
 from conftest import ROOT, SERVERS, SIM_JOB
 from leasing import eventually, jobs  # noqa: F401
 from serving import serve  # noqa: F401
+from waiting import LIMIT
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 GIB = 1 << 30
@@ -72,7 +73,7 @@ def until(serving, condition, what):
 
 
 def promtool(*arguments, text=None):
-    return subprocess.run(["promtool", *map(str, arguments)], input=text, text=True, capture_output=True, timeout=60)
+    return subprocess.run(["promtool", *map(str, arguments)], input=text, text=True, capture_output=True, timeout=LIMIT)
 
 
 def assert_checked(text):
@@ -115,6 +116,7 @@ def test_hostile_names_and_labels(server, jobs, serve):
 
 # What they mean.
 
+@pytest.mark.release_only
 def test_figures_follow_jobs_that_start_wait_and_die(server, jobs, serve):
     server.use("2x24GiB")
     serving = serve()
@@ -153,6 +155,7 @@ def test_figures_follow_jobs_that_start_wait_and_die(server, jobs, serve):
     until(serving, lambda now: now.one("berth_lease_endings_total", ending="exited") == 1, "its end")
 
 
+@pytest.mark.release_only
 def test_each_lease_counts_once(server, serve):
     """Also those that are over before anybody looks; and those that have ended before the server began do not."""
     for _ in range(3):
@@ -167,6 +170,7 @@ def test_each_lease_counts_once(server, serve):
     assert metrics.one("berth_grants_total") == metrics.one("berth_wait_seconds_count") == 7
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("harbour", ["redis"], indirect=True)
 def test_each_lease_counts_once_where_hosts_share_a_harbour(server, jobs, serve, harbour):
     serving = serve()
@@ -181,6 +185,7 @@ def test_each_lease_counts_once_where_hosts_share_a_harbour(server, jobs, serve,
     assert metrics.one("berth_grants_total") == 4
 
 
+@pytest.mark.release_only
 def test_strangers(server, serve):
     serving = serve()
     assert scrape(serving).one("berth_strangers") == 0
@@ -189,6 +194,7 @@ def test_strangers(server, serve):
     assert metrics.one("berth_gpu_strangers", gpu="1") == 1 and metrics.states()["1"] == "stranger"
 
 
+@pytest.mark.release_only
 def test_idle_leases(server, jobs, serve):
     job = jobs.hold()
     serving = serve()
@@ -219,6 +225,7 @@ def test_what_the_driver_does_not_tell_has_no_sample(server, serve):
     assert metrics.one("berth_gpu_utilization_ratio", gpu="2") == 0  # which is known
 
 
+@pytest.mark.release_only
 def test_of_what_cannot_be_looked_at_nothing_is_told_but_the_past(server, serve):
     serving = serve()
     server.berth("run", "--", "true")

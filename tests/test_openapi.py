@@ -10,6 +10,7 @@ import pytest
 from conftest import BERTH, ROOT, SERVERS
 from leasing import eventually, jobs  # noqa: F401
 from serving import serve  # noqa: F401
+from waiting import LIMIT
 
 DOCUMENT = json.loads((ROOT / "web" / "openapi.json").read_text())
 PATHS = DOCUMENT["paths"]
@@ -154,6 +155,7 @@ def test_every_server_answers_as_described(server, jobs, serve, name):
     assert "berth_gpu_state" in ask(serving, "/metrics")
 
 
+@pytest.mark.release_only
 def test_the_stream_is_as_described(server, jobs, serve):
     server.use(SERVERS / "lab.json")
     serving = serve("--allow-changes")
@@ -271,7 +273,7 @@ def test_changes_are_made_as_described(server, jobs, serve):
     ticket = server.status()["queue"][0]["ticket"]
     lease = server.status()["gpus"][0]["leases"][0]["id"]
     change(serving, "/api/v1/tickets/{id}/cancel", ticket, 200)
-    assert waits.process.wait(25) == 75
+    assert waits.process.wait(LIMIT) == 75
     # A job's lease ends with the job.
     eventually(lambda: serving.post(f"/api/v1/leases/{lease}/release", token=serving.token).status == 409, "a conflict")
     change(serving, "/api/v1/leases/{id}/release", lease, 409)

@@ -8,8 +8,9 @@ import subprocess
 import pytest
 from conftest import BERTH, SIM_JOB, assert_one_line_error, wait_until
 from ssh_lab import Lab
+from waiting import LIMIT
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can make hosts")
+pytestmark = pytest.mark.needs_root
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_job_starts_where_a_gpu_comes_free_first(lab):
     wait_until(lambda: all(len(one) == 1 for one in queue(lab).values()), "it waits in both queues")
     assert queue(lab)["gpu-a"][0]["ticket"] == queue(lab)["gpu-b"][0]["ticket"]
     end_job(held["gpu-b"])
-    out, _ = waiting.communicate(timeout=60)
+    out, _ = waiting.communicate(timeout=LIMIT)
     assert out.splitlines()[-1] == "gpu-b" and waiting.returncode == 0
     wait_until(lambda: not any(queue(lab).values()), "it has left both")
 
@@ -83,7 +84,7 @@ def test_first_come_first_served_over_all_hosts(lab):
     local = lab.hosts["gpu-a"].start(BERTH, "run", "--", "sh", "-c", "echo second >> order")
     wait_until(lambda: len(queue(lab)["gpu-a"]) == 2, "so does the other")
     end_job(held)
-    assert roaming.wait(60) == 0 and local.wait(60) == 0
+    assert roaming.wait(LIMIT) == 0 and local.wait(LIMIT) == 0
     assert (lab.folder / "order").read_text() == "first\nsecond\n"
 
 
@@ -105,7 +106,7 @@ def test_a_grant_whose_answer_was_lost_leads_nobody_astray(lab, server):
         return visits(host) >= before + 2
     wait_until(was_tried_twice, "it was tried, and again", 60)
     stranger.kill()
-    out, _ = waiting.communicate(timeout=90)
+    out, _ = waiting.communicate(timeout=LIMIT)
     assert out.splitlines()[-1] == "gpu-a" and waiting.returncode == 0, out
 
 
@@ -156,7 +157,7 @@ def test_signals_are_passed_on(lab, number):
     job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "bash", "-c", script)
     assert job.stdout.readline() == "ready\n"
     os.kill(child_of(job.pid), number)
-    out, _ = job.communicate(timeout=60)
+    out, _ = job.communicate(timeout=LIMIT)
     assert (out, job.returncode) == (f"got {name}\n", 9)
     wait_until(lambda: leases(lab, "gpu-a") == [], "the lease has ended")
 
@@ -166,7 +167,7 @@ def test_what_a_keyboard_sends_reaches_all_of_the_job(lab):
     job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "sh", "-c", "echo ready; sleep 1000; true")
     assert job.stdout.readline() == "ready\n"
     os.kill(child_of(job.pid), signal.SIGINT)
-    assert job.wait(60) == 130
+    assert job.wait(LIMIT) == 130
     wait_until(lambda: leases(lab, "gpu-a") == [], "the lease has ended")
 
 
@@ -181,7 +182,7 @@ def test_who_waits_can_leave(lab):
     waiting = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "true")
     wait_until(lambda: len(queue(lab)["gpu-a"]) == 1, "it waits")
     os.kill(child_of(waiting.pid), signal.SIGINT)
-    assert waiting.wait(60) == 130
+    assert waiting.wait(LIMIT) == 130
     assert queue(lab)["gpu-a"] == []
     assert_one_line_error(run(lab, "--host", "gpu-a", "--no-wait", "--", "true"), 75, "gpu-a")
     end_job(held)
@@ -196,7 +197,7 @@ def test_a_host_that_hangs_does_not_keep_its_user(lab):
     waiting = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "true", env={"PATH": f"{folder}:{lab.head.env['PATH']}"})
     wait_until((folder / "pid").exists, "ssh runs")
     os.kill(child_of(waiting.pid), signal.SIGINT)
-    assert waiting.wait(60) == 130
+    assert waiting.wait(LIMIT) == 130
     pid = (folder / "pid").read_text().strip()
     assert name_of(pid) == "", "ssh has ended with it"
     assert queue(lab)["gpu-a"] == []
@@ -208,7 +209,7 @@ def test_a_ticket_of_several_hosts_can_be_cancelled(lab):
     wait_until(lambda: all(len(one) == 1 for one in queue(lab).values()), "it waits in both queues")
     ticket = queue(lab)["gpu-a"][0]["ticket"]
     assert lab.hosts["gpu-a"].run(BERTH, "cancel", ticket).returncode == 0
-    assert waiting.wait(60) == 75
+    assert waiting.wait(LIMIT) == 75
     assert not any(queue(lab).values())
     for job in held:
         end_job(job)
@@ -259,7 +260,7 @@ def test_at_a_terminal(lab):
     assert job.stdout.readline().strip() == "at a terminal"
     job.stdin.write("\x03")
     job.stdin.flush()
-    assert job.wait(60) == 130
+    assert job.wait(LIMIT) == 130
     assert leases(lab, "gpu-a") == []
 
 

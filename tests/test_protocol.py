@@ -14,23 +14,16 @@ import time
 import pytest
 from conftest import BERTH, ROOT, SIM_JOB
 from processes import ended
+from waiting import LIMIT, wait_until
+
+pytestmark = pytest.mark.release_only  # the paths of test_job_control.py
 
 PEER = ROOT / "tests" / "harbour_peer.py"
-PATIENCE = 25  # seconds. Less than the 30 after which every waiter looks without being woken
 NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 COMMANDS = {"peer": [sys.executable, PEER], "berth": [BERTH, "run"]}
 BOTH_WAYS = pytest.mark.parametrize("first, second", [("peer", "berth"), ("berth", "peer")])
 EACH_PAIR = pytest.mark.parametrize("first, second", list(itertools.product(COMMANDS, repeat=2)))
-
-
-def eventually(condition, seconds=PATIENCE):
-    """Waits until the condition holds, and returns what it gave."""
-    deadline = time.monotonic() + seconds
-    while not (result := condition()):
-        assert time.monotonic() < deadline, condition
-        time.sleep(0.02)
-    return result
 
 
 def records(server, kind):
@@ -48,7 +41,7 @@ class Gate:
 
     def pid(self):
         """The job's, once it runs."""
-        return int(eventually(lambda: self.pid_file.exists() and self.pid_file.read_text()))
+        return int(wait_until(lambda: self.pid_file.exists() and self.pid_file.read_text()))
 
     def open(self):
         self.path.write_text("go\n")
@@ -66,12 +59,12 @@ def queue_up(server, kind, *flags, job, prefix=(), command=None, cwd=None):
     """Starts a client of that kind, and returns it once it stands in the queue."""
     before = records(server, "ticket")
     client = server.start(*prefix, *(command or COMMANDS[kind]), *flags, "--", *job, cwd=cwd)
-    eventually(lambda: set(records(server, "ticket")) - set(before))
+    wait_until(lambda: set(records(server, "ticket")) - set(before))
     return client
 
 
 def assert_all_free(server):
-    status = eventually(lambda: (now := server.status()) and all(gpu["state"] == "free" for gpu in now["gpus"]) and now)
+    status = wait_until(lambda: (now := server.status()) and all(gpu["state"] == "free" for gpu in now["gpus"]) and now)
     assert status["queue"] == []
 
 
@@ -98,7 +91,7 @@ def test_they_exclude_each_other(server, first, second):
     assert sorted(gpu["state"] for gpu in gpus) == ["free", "leased", "leased", "leased"]
     assert records(server, "lease") != [f"lease-{lease}"]
     gate.open()
-    assert client.wait(PATIENCE) == 0
+    assert client.wait(LIMIT) == 0
     assert_all_free(server)
 
 
@@ -111,7 +104,7 @@ def test_status_shows_a_peer_as_it_shows_berth(server):
     [ticket] = status["queue"]
     assert (ticket["position"], ticket["pid"], ticket["count"]) == (1, waiting.pid, 2)
     gate.open()
-    assert (client.wait(PATIENCE), waiting.wait(PATIENCE)) == (0, 0)
+    assert (client.wait(LIMIT), waiting.wait(LIMIT)) == (0, 0)
 
 
 @EACH_PAIR
@@ -129,8 +122,8 @@ def test_a_release_wakes_the_other(server, first, second, how):
         os.kill(gate.pid(), signal.SIGKILL)
     else:
         gate.open()
-    assert waiter.wait(PATIENCE) == 0
-    assert holder.wait(PATIENCE) == {"ends": 0, "job is killed": 137}.get(how, -9)
+    assert waiter.wait(LIMIT) == 0
+    assert holder.wait(LIMIT) == {"ends": 0, "job is killed": 137}.get(how, -9)
     assert_all_free(server)
 
 
@@ -139,11 +132,11 @@ def test_processes_left_behind_keep_the_lease(server, first, second):
     left = Gate(server)
     holder = server.start(*COMMANDS[first], "-n", "4", "--", "sh", "-c", f"sh -c '{left.job[2]}' &")
     left.pid()
-    assert holder.wait(PATIENCE) == 0
+    assert holder.wait(LIMIT) == 0
     assert len(records(server, "lease")) == 1
     waiter = queue_up(server, second, "-n", "1", job=["true"])
     left.open()
-    assert waiter.wait(PATIENCE) == 0
+    assert waiter.wait(LIMIT) == 0
 
 
 @pytest.mark.parametrize("kinds", [("peer", "berth") * 4, ("berth", "peer") * 4, ("peer", "peer", "berth", "berth") * 2])
@@ -154,7 +147,7 @@ def test_first_come_first_served(server, kinds):
                for place, kind in enumerate(kinds)]
     assert [ticket["pid"] for ticket in server.status()["queue"]] == [client.pid for client in clients]
     gate.open()
-    assert [client.wait(2 * PATIENCE) for client in clients] == [0] * len(kinds)
+    assert [client.wait(2 * LIMIT) for client in clients] == [0] * len(kinds)
     assert order.read_text().split() == [str(place) for place in range(len(kinds))]
 
 
@@ -166,7 +159,7 @@ def test_a_wide_request_is_not_starved(server, first, second):
     refusal = {"peer": ["--timeout", "0"], "berth": ["--no-wait"]}[second]
     assert server.run(*COMMANDS[second], *refusal, "--", "true").returncode == 75
     gate.open()
-    assert wide.wait(PATIENCE) == 0
+    assert wide.wait(LIMIT) == 0
 
 
 def test_the_peer_does_not_pass_who_shares_or_names_gpus(server):
@@ -177,8 +170,8 @@ def test_the_peer_does_not_pass_who_shares_or_names_gpus(server):
         waiter = queue_up(server, "berth", *flags, job=["true"])
         assert server.run(*COMMANDS["peer"], "--timeout", "0", "--", "true").returncode == 75, flags
         gate.open()
-        assert waiter.wait(PATIENCE) == 0, flags
-        assert client.wait(PATIENCE) == 0
+        assert waiter.wait(LIMIT) == 0, flags
+        assert client.wait(LIMIT) == 0
 
 
 def test_the_peer_passes_only_who_cannot_use_what_it_takes(server):
@@ -187,7 +180,7 @@ def test_the_peer_passes_only_who_cannot_use_what_it_takes(server):
     assert server.run(*COMMANDS["peer"], "-n", "4", "--timeout", "0", "--", "true").returncode == 75
     assert server.run(*COMMANDS["peer"], "-n", "3", "--timeout", "0", "--", "true").returncode == 0
     gate.open()
-    assert (client.wait(PATIENCE), waiter.wait(PATIENCE)) == (0, 0)
+    assert (client.wait(LIMIT), waiter.wait(LIMIT)) == (0, 0)
 
 
 def test_the_peer_keeps_off_strangers_and_shared_gpus(server):
@@ -197,7 +190,7 @@ def test_the_peer_keeps_off_strangers_and_shared_gpus(server):
     waiter = queue_up(server, "peer", "-n", "4", job=["true"])
     gate.open()
     stranger.kill()
-    assert waiter.wait(PATIENCE) == 0
+    assert waiter.wait(LIMIT) == 0
 
 
 @EACH_PAIR
@@ -210,10 +203,10 @@ def test_a_stopped_waiter_is_passed_over_and_keeps_its_place(server, first, seco
     third = queue_up(server, first, "-n", "4", job=["sh", "-c", f"echo third >> {order}"])
     stopped.send_signal(signal.SIGSTOP)
     gate.open()
-    eventually(order.exists)
+    wait_until(order.exists)
     stopped.send_signal(signal.SIGCONT)
     inner.open()
-    assert [client.wait(PATIENCE) for client in (passing, stopped, third)] == [0, 0, 0]
+    assert [client.wait(LIMIT) for client in (passing, stopped, third)] == [0, 0, 0]
     assert order.read_text().split() == ["second", "first", "third"]
 
 
@@ -224,7 +217,7 @@ def test_the_peer_rings_whom_only_others_know_to_be_free_to_go(server):
     peers = [queue_up(server, "peer", "-n", "4", job=["true"]) for _ in range(2)]  # who watch the leases
     short = queue_up(server, "berth", "--time", "1s", job=["true"])
     gate.open()
-    assert short.wait(PATIENCE) == 0
+    assert short.wait(LIMIT) == 0
     assert [peer.poll() for peer in peers] == [None, None]
 
 
@@ -237,7 +230,7 @@ def test_a_lease_that_is_taken_behind_waiters_is_watched(server, kind):
     _, gate = hold(server, kind, "-n", "3")
     third = queue_up(server, "berth", "--gpu", "1", job=["true"])
     gate.open()
-    assert third.wait(PATIENCE) == 0
+    assert third.wait(LIMIT) == 0
 
 
 @pytest.mark.parametrize("kind", COMMANDS)
@@ -254,13 +247,13 @@ def test_the_peer_of_another_user(server, open_build, kind):
     [lease] = records(server, "lease")
     assert server.run(*NOBODY, "rm", "-f", server.harbour / lease).returncode != 0
     gate.open()
-    assert roots.wait(PATIENCE) == 0
+    assert roots.wait(LIMIT) == 0
     waiter_gate.pid()
     second = queue_up(server, kind, "-n", "1", job=["true"])
     assert server.status()["gpus"][0]["leases"][0]["user"] == "nobody"
     third = queue_up(server, "peer", "-n", "4", job=["true"], **theirs)
     waiter_gate.open()
-    assert [client.wait(PATIENCE) for client in (waiter, second, third)] == [0, 0, 0]
+    assert [client.wait(LIMIT) for client in (waiter, second, third)] == [0, 0, 0]
     assert_all_free(server)
 
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import BERTH, ROOT, wait_until
 from documents import console_blocks, run_sessions, same
 from serving import serve  # noqa: F401
+from waiting import LIMIT, LONG_LIMIT
 
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.release_only
@@ -41,7 +42,7 @@ def test_dev_run_shows_a_demonstration_on_a_simulated_server():
     for name in ("BERTH_SIM", "BERTH_SIM_STATE", "BERTH_DIR"):
         env.pop(name, None)
     result = subprocess.run(["./dev", "run"], cwd=ROOT, env=env, stdin=subprocess.DEVNULL, capture_output=True,
-                            text=True, timeout=600)
+                            text=True, timeout=LONG_LIMIT)
     assert result.returncode == 0, result
     for part in ("no NVIDIA driver", "simulated server", "2 GPUs: 2 leased", "Queue: 1 waiting", "1 stranger",
                  "(exit code 75)"):
@@ -80,7 +81,7 @@ def test_every_command_of_the_table_works(server, command):
     # that command, and the lease be this process's.)
     wait_until(lambda: holder or not list(server.harbour.glob("lease-*")))
     if holder:
-        assert waiter.wait(timeout=60) == 75
+        assert waiter.wait(LIMIT) == 75
 
 
 def block_under(heading):
@@ -110,7 +111,7 @@ def test_the_lines_for_scripts_work(server):
         (programs / name).chmod(0o755)
     script = block + "echo read $GPU\n"
     env = {**server.env, "PATH": f"{programs}:{server.env['PATH']}"}
-    result = subprocess.run(["bash", "--norc", "-ec", script], env=env, cwd=programs, timeout=120,
+    result = subprocess.run(["bash", "--norc", "-ec", script], env=env, cwd=programs, timeout=LIMIT,
                             stdin=subprocess.DEVNULL, capture_output=True, text=True)
     assert result.returncode == 0, result
     lines = result.stdout.splitlines()
@@ -138,7 +139,7 @@ def test_a_batch_as_readme_has_it(server):
     python = server.folder / "python"
     python.write_text("#!/bin/sh\necho \"$@\" on $CUDA_VISIBLE_DEVICES\n")
     python.chmod(0o755)
-    result = server.run("bash", "--norc", "-ec", block, cwd=server.folder, timeout=300,
+    result = server.run("bash", "--norc", "-ec", block, cwd=server.folder, timeout=LONG_LIMIT,
                         env={"PATH": f"{server.folder}:{server.env['PATH']}"})
     assert result.returncode == 0, result
     first, second = result.stdout.splitlines()

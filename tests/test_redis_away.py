@@ -15,6 +15,7 @@ from conftest import wait_until
 from leasing import eventually
 from redis_lanes import Lane, assert_lines, same_host_elsewhere, using
 from redis_server import RedisServer, free_port
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only  # what the server does; test_redis_faults.py does harm to every build
 
@@ -271,7 +272,7 @@ def test_a_cancelled_waiter_does_not_come_back_with_the_data_gone(lane):
     assert lane.berth("cancel", ticket).returncode == 0
     lane.redis.cli("flushall")
     waiter.process.send_signal(signal.SIGCONT)
-    assert waiter.process.wait(25) == NOT_GRANTED
+    assert waiter.process.wait(LIMIT) == NOT_GRANTED
     assert [holder.end() for holder in holders] == [0, 0]
     lane.assert_all_free()
 

@@ -13,6 +13,7 @@ from conftest import ALL_REDIS_FAULTS, ROOT, assert_fit_for_terminal, assert_one
 from leasing import eventually
 from redis_lanes import Lane, assert_lines
 from redis_server import RedisServer
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -294,7 +295,7 @@ def test_a_foreign_member_of_the_queue_stops_nobody(lane, what):
     member, score = FOREIGN[what]
     lane.ask("ZADD", lane.key("queue"), score, member)
     try:
-        assert lane.berth("run", "--timeout", "5s", "--", "true", timeout=20).returncode == 0
+        assert lane.berth("run", "--timeout", "5s", "--", "true", timeout=LIMIT).returncode == 0
     except subprocess.TimeoutExpired:
         pytest.fail("it runs for ever")
 

@@ -7,15 +7,16 @@ import itertools
 
 import pytest
 import redis_server
-from conftest import ALL_REDIS_FAULTS, PRESET
+from conftest import ALL_REDIS_FAULTS, SANITIZED
 from leasing import eventually
 from processes import in_lanes
 from redis_lanes import Lane, assert_lines, using
 from redis_proxy import Fault
+from waiting import LIMIT
 
 LANES = 4  # so many hosts at a time
 # Every so many faults. No number of kinds is a multiple of it, so that each kind comes at some command.
-STEP = (1 if PRESET == "release" else 5) if ALL_REDIS_FAULTS else 7 if PRESET == "release" else 35
+STEP = (5 if SANITIZED else 1) if ALL_REDIS_FAULTS else 35 if SANITIZED else 7
 HARBOUR_FAILS, NOT_GRANTED = 74, 75
 SECONDS = {"late": 0.3, "delay": 0.3, "refuse": 0.7, "swallow": 6}  # berth waits 5 s for an answer
 KINDS = ("drop", "lose", "late", "delay", "cut", "refuse")
@@ -123,7 +124,7 @@ def life_of_cancel(lane):
     if result.returncode == HARBOUR_FAILS:
         assert result.stderr.count("\n") == 1, result
     else:
-        assert waiter.process.wait(25) == NOT_GRANTED
+        assert waiter.process.wait(LIMIT) == NOT_GRANTED
     assert holder.end() == 0
     if result.returncode == HARBOUR_FAILS:  # nobody knows whether it was done
         eventually(lambda: waiter.out or not waiter.runs, lambda: waiter.err)
@@ -170,7 +171,7 @@ def test_a_drain_that_arrives_late_does_not_undo_what_came_after_it(lanes):
     lane.proxy.reset(Fault(1, "late", 1, "EVALSHA"))
     assert lane.berth("drain", "0", "--reason", "dust", env=lane.faulty).returncode == 0
     assert lane.berth("undrain", "0").returncode == 0
-    assert lane.proxy.late_done.wait(25)
+    assert lane.proxy.late_done.wait(LIMIT)
     assert lane.status()["gpus"][0]["state"] == "free"
 
 
@@ -185,7 +186,7 @@ def test_a_ticket_that_arrives_late_keeps_no_gpu(open_folder):
         assert holders[0].end() == 0
         waiter.gpus()
         assert lane.proxy.hit and not lane.tickets()
-        assert lane.proxy.late_done.wait(25)
+        assert lane.proxy.late_done.wait(LIMIT)
         assert not lane.tickets()
         assert holders[1].end() == 0
         result = lane.berth("run", "--no-wait", "--", *using())

@@ -17,7 +17,7 @@ from processes import in_lanes
 from redis_lanes import Lane, using
 from redis_proxy import Fault
 from test_lock_reads import slow_calls_under_lock, traced
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 LANES = 4
 QUEUE = 300  # longer than what a client reads of a queue at first
@@ -69,7 +69,7 @@ def lanes(open_folder):
 @pytest.mark.parametrize("case", CASES)
 def test_redis_is_not_asked_under_the_lock(lanes, tmp_path, case):
     client = lanes[0].start(case, prefix=traced(tmp_path / "traces"))
-    assert client.wait(60) == CASES[case], client.stdout.read()
+    assert client.wait(LIMIT) == CASES[case], client.stdout.read()
     taken, found = slow_calls_under_lock(tmp_path / "traces", lanes[0].server.harbour)
     assert taken > 0 and found == []
 
@@ -98,13 +98,14 @@ def ends_of_questions(names):
     return found
 
 
+@pytest.mark.release_only
 @pytest.mark.parametrize("case", CASES)
 def test_the_lock_is_free_while_redis_does_not_answer(lanes, case):
     """Redis stops answering at each question of the client in turn."""
     counting = lanes[0]
     for _ in range(2):  # the server does not know the scripts at first
         counting.proxy.reset()
-        assert counting.start(case, env=counting.faulty).wait(60) == CASES[case]
+        assert counting.start(case, env=counting.faulty).wait(LIMIT) == CASES[case]
     names = list(counting.proxy.names)
     numbers = ends_of_questions(names)
     assert numbers
@@ -115,6 +116,6 @@ def test_the_lock_is_free_while_redis_does_not_answer(lanes, case):
         wait_until(lambda: lane.proxy.hit or client.poll() is not None, "Redis stops answering")
         waited = seconds_to_lock(lane.server.harbour) if lane.proxy.hit else 0
         assert waited < SILENCE / 2, f"{waited:.1f} s at command {number} of {names}"
-        code = client.wait(60)
+        code = client.wait(LIMIT)
         assert code == CASES[case] or (case == "nested" and code != 0), client.stdout.read()
     in_lanes(lanes, silent_at, numbers)

@@ -1,14 +1,13 @@
 """Who a lease in Redis belongs to: other hosts have nothing but the record, so its uid is the one of the host."""
 
 import json
-import os
 import socket
 
 import pytest
 from leasing import eventually, jobs, ready  # noqa: F401
 from redis_server import tickets_of
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 ALICE = ["setpriv", "--reuid=2001", "--regid=2001", "--clear-groups"]
 # Namespaces in which Alice has another uid than on the host, and one in which she keeps hers.

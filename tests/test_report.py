@@ -11,7 +11,8 @@ import time
 
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
-from leasing import eventually, jobs, must_be_root  # noqa: F401
+from leasing import eventually, jobs  # noqa: F401
+from waiting import LIMIT
 
 HOUR = 3_600_000
 HOSTILE = "<script>alert('x')</script>\"&\x1b[31m\u202e"
@@ -91,6 +92,7 @@ def some_days(archive):
 
 # Figures.
 
+@pytest.mark.each_harbour
 def test_the_sums(server, archive):
     some_days(archive)
     result = report(server)
@@ -138,8 +140,9 @@ def test_since_cuts_what_began_before(server, archive):
     assert total["waited_s_median"] is None
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_filters(server, archive):
-    must_be_root()
     archive.add(5, 1)
     archive.add(5, 2, uid=65534, gpus=[gpu(0), gpu(1)])
     assert report(server)["total"]["gpu_hours"] == pytest.approx(5)
@@ -156,12 +159,14 @@ def test_what_nobody_measured_is_null(server, archive):
     assert re.search(r"^GPU-hours +1\.0\D+$", text, re.MULTILINE) and re.search(r"^Utilization +\D+$", text, re.MULTILINE)
 
 
+@pytest.mark.each_harbour
 def test_leases_inside_of_others_are_not_counted_twice(server):
     server.berth("run", "--", BERTH, "run", "--", "true")
     total = report(server)["total"]
     assert (total["leases"], total["nested_leases"]) == (1, 1)
 
 
+@pytest.mark.each_harbour
 def test_what_runs_counts_until_now_and_what_is_gone_is_lost(server, archive, jobs):
     archive.add(5, 1, ending="running")
     archive.add(9, 2, ending="lost")
@@ -183,10 +188,9 @@ def test_how_what_runs_uses_its_gpus_is_not_known_yet(server, archive, jobs):
     assert total["utilization_pct"] is None and total["idle_gpu_hours"] is None
 
 
-@pytest.mark.harbour("directory")
+@pytest.mark.needs_root
 def test_nobody_spoils_anothers_figures(server, archive):
     """By lines with another's id, in his own file."""
-    must_be_root()
     line = archive.add(5, 4, uid=54321)
     archive.add(5, 0, uid=65534, id=line["id"], granted_ms=0, ended_ms=archive.now)
     archive.add(5, 0, uid=65534, id="", command="", gpus=[])
@@ -376,5 +380,5 @@ def test_its_reader_may_go_away(server, archive):
     whole = server.berth("report", "--by", "job", env={"COLUMNS": "120"})
     assert whole.returncode == 0 and len(whole.stdout) > 1 << 16
     done = subprocess.run(["bash", "-c", f'{BERTH} report --by job | head -1; echo "${{PIPESTATUS[0]}}"'], text=True,
-                          env={**server.env, "COLUMNS": "120"}, capture_output=True, timeout=60)
+                          env={**server.env, "COLUMNS": "120"}, capture_output=True, timeout=LIMIT)
     assert done.stderr == "" and done.stdout.splitlines()[1:] == ["141"], "by SIGPIPE, like others"

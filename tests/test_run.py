@@ -17,14 +17,16 @@ import time
 
 import pytest
 from conftest import BERTH, SERVERS, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
-from leasing import (NOBODY, SAY_AND_STAY, eventually, events, gpu, gpus_of, is_alive, jobs, must_be_root,  # noqa: F401
+from leasing import (NOBODY, SAY_AND_STAY, eventually, events, gpu, gpus_of, is_alive, jobs,  # noqa: F401
                      state_of, uuids, variables_of)
+from waiting import LIMIT
 
 ESCAPES = "\x1b[31m\x1b]0;owned\x07\x9b2J\r\n\t\u202etxt\u2066\u200b\u2028\ufeff"
 
 
 # What the job sees.
 
+@pytest.mark.each_harbour
 def test_the_variables(server):
     variables = variables_of(server.use("4x24GiB"), "-n", "2")
     ids = uuids(server)
@@ -82,6 +84,7 @@ def test_the_job_computes_where_its_lease_is(server, description, flags, indices
     assert start["uuids"] == [uuids(server)[index] for index in indices]
 
 
+@pytest.mark.each_harbour
 def test_status_shows_the_lease_and_its_processes(server, jobs):
     job = jobs.hold("--gpu", "2", "--label", "my label", command=["sh", "-c", f"{SIM_JOB} --mem 3GiB --time 2m & read -r l; kill $!"])
     status = server.status()
@@ -97,6 +100,7 @@ def test_status_shows_the_lease_and_its_processes(server, jobs):
     eventually(lambda: state_of(server, 2) == "free", "the end of the lease")
 
 
+@pytest.mark.each_harbour
 def test_exclusive_is_the_default(server, jobs):
     server.use("2x24GiB")
     assert {jobs.hold().gpus(), jobs.hold().gpus()} == {"0", "1"}
@@ -175,7 +179,7 @@ def test_the_jobs_own_exit_code(server, script, code):
 
 def test_who_has_started_it_may_ignore_the_ends_of_children(server):
     result = server.run("env", "--ignore-signal=CHLD", BERTH, "run", "--", "sh", "-c", "grep SigIgn /proc/self/status; exit 7",
-                        timeout=25)
+                        timeout=LIMIT)
     assert (result.returncode, result.stderr) == (7, "")
     assert int(result.stdout.split()[1], 16) & 1 << signal.SIGCHLD - 1 == 0, "the job does not"
 
@@ -183,7 +187,7 @@ def test_who_has_started_it_may_ignore_the_ends_of_children(server):
 def test_an_end_that_somebody_else_has_learned_is_a_failure(server):
     """waitpid() knows nothing of it, and what it knows will not become more."""
     result = server.run("strace", "-o", "/dev/null", "-e", "trace=wait4", "-e", "inject=wait4:error=ECHILD", BERTH, "run", "--",
-                        "true", timeout=25)
+                        "true", timeout=LIMIT)
     assert result.returncode == 1, result
 
 
@@ -210,7 +214,7 @@ def test_a_program_that_goes_away_while_it_waits(server, jobs):
     waiter = jobs.wait(command=[program])
     program.unlink()
     holder.end()
-    assert waiter.process.wait(25) == 127
+    assert waiter.process.wait(LIMIT) == 127
     assert str(program) in waiter.err
     assert state_of(server, 0) == "free"
 
@@ -235,7 +239,6 @@ def test_a_script_without_an_interpreter_line_in_the_path(server, folder):
     assert server.run("env", "a-script", "word", env={"PATH": path}, cwd=server.folder).stdout.startswith("word ")
 
 
-@pytest.mark.harbour("directory")
 @pytest.mark.parametrize("script, code", [("exit 7", 7), ("head -c 1M /dev/zero >big; exit 9", 9),
                                           ("head -c 1M /dev/zero >big; exec head -c 1M /dev/zero >big", 128 + 25)])
 def test_the_exit_code_under_a_limit_of_file_sizes(server, script, code):
@@ -306,6 +309,7 @@ def test_a_label_that_is_not_utf8(server):
     assert result.returncode == 64 and b"UTF-8" in result.stderr and b"\xff" not in result.stderr
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("time", ["100d", "3650d", "30000d", "106000d"])
 def test_however_long_it_says_it_runs_the_lease_counts(server, jobs, time):
     """A time that others cannot read must be refused: a lease that they ignore would be granted twice."""
@@ -324,6 +328,7 @@ def test_extreme_timeouts(server, timeout):
 
 # Not granted.
 
+@pytest.mark.each_harbour
 def test_no_wait(server, jobs):
     server.use("1x24GiB")
     jobs.hold("--label", "the thesis")
@@ -332,6 +337,7 @@ def test_no_wait(server, jobs):
     assert server.status()["queue"] == []
 
 
+@pytest.mark.each_harbour
 def test_timeout(server, jobs):
     server.use("1x24GiB")
     jobs.hold(command=["sh", "-c", 'echo "$BERTH_GPUS"; read -r l', "a command"])
@@ -346,6 +352,7 @@ def test_timeout(server, jobs):
     assert_one_line_error(server.berth("run", "--timeout", "0", "--", "true"), 75, "leased")
 
 
+@pytest.mark.each_harbour
 def test_a_harbour_in_a_folder_that_there_is_not(server):
     result = server.berth("run", "--", "true", env={"BERTH_DIR": "/nosuch/dir"})
     assert_one_line_error(result, 74, "'/nosuch/dir'", "'/nosuch'", "BERTH_DIR")
@@ -354,6 +361,7 @@ def test_a_harbour_in_a_folder_that_there_is_not(server):
 
 # What is said while it waits.
 
+@pytest.mark.each_harbour
 def test_one_line_per_change_on_a_pipe(server, jobs):
     server.use("2x24GiB")
     first = jobs.hold("--gpu", "0", "--label", "first")
@@ -378,6 +386,7 @@ def test_one_line_per_change_on_a_pipe(server, jobs):
         assert_fit_for_terminal(job.err)
 
 
+@pytest.mark.each_harbour
 def test_the_estimate(server, jobs):
     server.use("1x24GiB")
     holder = jobs.hold("--time", "2h")
@@ -414,7 +423,7 @@ class Terminal:
         self.written = b""
         self.code = None
 
-    def read_until(self, text, times=1, limit=25):
+    def read_until(self, text, times=1, limit=LIMIT):
         deadline = time.monotonic() + limit
         while self.written.count(text) < times:
             assert time.monotonic() < deadline, self.written
@@ -548,6 +557,7 @@ def test_hostile_text_reaches_nobody_raw(server, jobs, terminal, where):
     assert b"\n" not in live.written
 
 
+@pytest.mark.each_harbour
 def test_a_command_that_is_not_utf8(server, jobs):
     server.use("1x24GiB")
     job = jobs.start(BERTH, "run", "--", *SAY_AND_STAY, os.fsdecode(b"a\xff\xc3\x28\xed\xa0\x80b"))
@@ -559,6 +569,7 @@ def test_a_command_that_is_not_utf8(server, jobs):
     assert_safe(jobs.wait().err)
 
 
+@pytest.mark.each_harbour
 def test_a_very_long_command_is_still_a_lease(server, jobs):
     server.use("1x24GiB")
     for word in ["x" * 100_000, "\x01" * 100_000, os.fsdecode(b"\xff" * 100_000), "é" * 50_000]:
@@ -592,6 +603,7 @@ def inside(server, script, *flags, **options):
 SAY = """sh -c 'echo "$BERTH_GPUS"'"""
 
 
+@pytest.mark.each_harbour
 def test_a_nested_run_uses_the_outer_leases_gpus(server):
     server.use("4x24GiB")
     result = inside(server, f"echo $BERTH_LEASE; berth run -- {SAY}; berth run -n 2 -- {SAY}; "
@@ -602,6 +614,7 @@ def test_a_nested_run_uses_the_outer_leases_gpus(server):
     assert last.split()[0] == "1" and last.split()[1] != outer
 
 
+@pytest.mark.each_harbour
 def test_a_nested_run_does_not_wait_in_the_queue(server, jobs):
     server.use("1x24GiB")
     go = server.folder / "go"
@@ -611,6 +624,7 @@ def test_a_nested_run_does_not_wait_in_the_queue(server, jobs):
     eventually(go.exists, "the nested job")
 
 
+@pytest.mark.each_harbour
 def test_nested_runs_spread(server):
     server.use("4x24GiB")
     fifo = server.folder / "fifo"
@@ -623,6 +637,7 @@ def test_nested_runs_spread(server):
     assert result.stdout.splitlines()[-1] == "first 0"
 
 
+@pytest.mark.each_harbour
 def test_two_nested_runs_at_once_get_different_gpus(server, jobs):
     server.use("4x24GiB")
     script = ('echo "$BERTH_GPUS"; '
@@ -677,6 +692,7 @@ def test_a_lease_inside_a_lease_inside_a_lease(server):
     assert (result.returncode, result.stdout, result.stderr) == (0, "0\n", "")
 
 
+@pytest.mark.each_harbour
 def test_a_nested_job_may_outlive_its_outer_one(server, jobs):
     """The outer lease stays: its GPU is in use."""
     server.use("1x24GiB")
@@ -690,6 +706,7 @@ def test_a_nested_job_may_outlive_its_outer_one(server, jobs):
     eventually(lambda: state_of(server, 0) == "free", "the end of the lease")
 
 
+@pytest.mark.each_harbour
 def test_a_lease_that_has_ended_is_told_and_does_not_count(server, jobs):
     server.use("2x24GiB")
     old = variables_of(server, "--gpu", "0")
@@ -711,8 +728,9 @@ def test_an_empty_variable_is_none(server):
     assert gpus_of(server, env={"BERTH_LEASE": ""}) == "0"
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_another_users_lease_is_refused(server, jobs, open_build):
-    must_be_root()
     theirs = jobs.hold()
     [lease] = server.status()["gpus"][0]["leases"]
     result = server.run(*NOBODY, open_build / "bin" / "berth", "run", "--", "true", env={"BERTH_LEASE": lease["id"]})
@@ -722,6 +740,7 @@ def test_another_users_lease_is_refused(server, jobs, open_build):
 
 # Sharing.
 
+@pytest.mark.each_harbour
 def test_jobs_share_a_gpu_up_to_its_memory(server, jobs):
     server.use("1x24GiB")  # 24576 MiB, of which 256 must remain beside others
     first = jobs.hold("--mem", "12160MiB")
@@ -740,6 +759,7 @@ def test_alone_a_job_may_have_all_memory(server):
     assert gpus_of(server.use("1x24GiB"), "--mem", "24GiB") == "0"
 
 
+@pytest.mark.each_harbour
 def test_several_jobs_at_once(server, jobs):
     server.use("2x24GiB")
     some = [jobs.run("--mem", "7GiB", "--policy", "pack") for _ in range(6)]
@@ -749,6 +769,7 @@ def test_several_jobs_at_once(server, jobs):
     assert leases == [3 * 7168] * 2
 
 
+@pytest.mark.each_harbour
 def test_exclusive_and_shared_are_never_together(server, jobs):
     server.use("1x24GiB")
     shared = jobs.hold("--mem", "1GiB")
@@ -768,7 +789,7 @@ def test_what_a_job_really_uses_counts(server, jobs):
     assert_one_line_error(server.berth("run", "--mem", "10GiB", "--no-wait", "--", "true"), 75, "memory")
     assert gpus_of(server, "--mem", "9GiB") == "0"
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(25) == 143
+    assert job.process.wait(LIMIT) == 143
     assert gpus_of(server, "--mem", "10GiB") == "0"
 
 
@@ -782,6 +803,8 @@ def test_several_gpus_are_shared_too(server, jobs):
 
 # Strangers.
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_a_stranger_blocks_and_is_named(server, jobs):
     server.use("1x24GiB")
     stranger = server.start_job("--mem", "5GiB", gpu=0)
@@ -793,8 +816,8 @@ def test_a_stranger_blocks_and_is_named(server, jobs):
     assert waiter.gpus() == "0"
 
 
+@pytest.mark.needs_root
 def test_another_users_process_is_a_stranger_by_his_name(server, open_build):
-    must_be_root()
     server.use("1x24GiB")
     job = server.start_job("--mem", "1GiB", gpu=0, program=open_build / "bin" / "berth-sim-job", prefix=NOBODY)
     assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, f"(pid {job.pid}, user nobody)")
@@ -809,6 +832,7 @@ def test_a_stranger_beside_other_free_gpus(server):
                           "3 GPUs, 2 ", "GPU 0: berth-sim-job")
 
 
+@pytest.mark.release_only
 def test_a_stranger_that_nobody_can_see_is_asked_for(server, jobs):
     """Only the driver knows him (as in a container): it is asked again, and the waiter starts."""
     server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB", "until": "3s"}]})
@@ -872,7 +896,7 @@ def test_the_placeholder_shows_until_the_job_uses_the_gpu(server, jobs):
     assert on_gpu(server, 2) == ["berth-hold"]  # the job has not come there
     assert job.runs
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(25) == 143
+    assert job.process.wait(LIMIT) == 143
     assert on_gpu(server, 1) == on_gpu(server, 2) == []
     assert job.err == ""
 

@@ -120,6 +120,8 @@ def test_a_load_that_the_driver_does_not_tell_is_above_every_limit(server):
     assert_one_line_error(result, 75, "unknown")
 
 
+@pytest.mark.release_only
+@pytest.mark.each_harbour
 def test_a_waiter_starts_when_the_load_falls(server, jobs):
     server.use({"gpus": [{"memory": "24GiB"}], "strangers": [
         {"gpu": 0, "type": "graphics", "memory": "1GiB", "utilization": 60, "until": "3s"}]})
@@ -245,6 +247,7 @@ def test_a_variable_that_leaves_too_little_is_refused(server, value, flags, word
     assert_one_line_error(result, 69, *words)
 
 
+@pytest.mark.each_harbour
 def test_a_waiter_within_the_callers_variable(server, jobs):
     """What is free elsewhere is not for it; it waits for its own."""
     server.use("2x24GiB")
@@ -265,6 +268,7 @@ def logging_job(path, name):
     return ["sh", "-c", f"echo {name} >> {path}; read -r line"]
 
 
+@pytest.mark.each_harbour
 def test_first_come_first_served(server, jobs):
     log = server.folder / "starts"
     server.use("1x24GiB")
@@ -280,6 +284,7 @@ def test_first_come_first_served(server, jobs):
         job.end()
 
 
+@pytest.mark.each_harbour
 def test_a_wide_request_is_not_starved_by_narrow_ones(server, jobs):
     server.use("2x24GiB")
     log = server.folder / "starts"
@@ -301,6 +306,7 @@ def test_a_wide_request_is_not_starved_by_narrow_ones(server, jobs):
     assert len([one for one in narrow if one.runs]) == 3
 
 
+@pytest.mark.each_harbour
 def test_gaps_are_filled_by_who_ends_in_time(server, jobs):
     server.use("2x24GiB")
     jobs.hold("--gpu", "0", "--time", "1h")
@@ -311,6 +317,7 @@ def test_gaps_are_filled_by_who_ends_in_time(server, jobs):
     assert gpus_of(server, "--time", "30m", "--no-wait") == "1"
 
 
+@pytest.mark.each_harbour
 def test_a_gpu_that_the_first_ticket_cannot_use_is_given(server, jobs):
     server.use(MIXED)
     jobs.hold("--name", "a6000")
@@ -319,6 +326,7 @@ def test_a_gpu_that_the_first_ticket_cannot_use_is_given(server, jobs):
     assert gpus_of(server, "--no-wait") == "0"
 
 
+@pytest.mark.each_harbour
 def test_who_leaves_the_queue_lets_the_next_pass(server, jobs):
     server.use("2x24GiB")
     jobs.hold("--gpu", "0")

@@ -107,6 +107,7 @@ def test_who_asks_and_then_says_nothing_more_is_answered(server, serve):
     assert status_of(one.raw(b"GET /api/v1/report HTTP/1.1\r\nHost: localhost\r\n\r\n", half=True)) == 200
 
 
+@pytest.mark.needs_root
 def test_the_stream_begins_with_all_there_is(server, serve):
     one = serve()
     viewer = one.view()
@@ -195,6 +196,7 @@ def test_log_and_report_are_those_of_the_commands(server, serve, jobs):
     assert (report["total"]["leases"], report["total"]["running"]) == (4, 1)
 
 
+@pytest.mark.needs_root
 def test_the_log_is_cut_at_its_old_end(server, serve, jobs):
     ids = []
     for _ in range(3):

@@ -93,6 +93,7 @@ def test_bodies_beyond_the_bound(server, serve):
     assert lives(one)
 
 
+@pytest.mark.release_only
 def test_headers_without_end_and_slow_requests_are_ended(server, serve):
     """A request must be whole ten seconds after its first byte, whatever its pace."""
     one = serve()

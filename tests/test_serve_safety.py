@@ -8,6 +8,7 @@ import pytest
 from conftest import assert_one_line_error
 from leasing import NOBODY, eventually, jobs  # noqa: F401
 from serving import gpu_states, serve  # noqa: F401
+from waiting import LIMIT
 
 TOKEN = "0123456789abcdef-for-tests"
 
@@ -84,7 +85,7 @@ def test_changes_need_the_token_and_our_own_page(server, serve, jobs):
     assert one.post(path, {}, token=one.token, headers={"Sec-Fetch-Site": "cross-site"}).status == 403
     assert waiter.runs
     assert one.post(path, {}, token=one.token, headers={"Origin": own, "Sec-Fetch-Site": "same-origin"}).status == 200
-    assert waiter.process.wait(25) == 75
+    assert waiter.process.wait(LIMIT) == 75
     assert one.post(path, {}, token=one.token).status == 404
 
 

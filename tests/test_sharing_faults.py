@@ -14,6 +14,9 @@ import pytest
 from conftest import BERTH
 from leasing import eventually
 from processes import USERS, Host
+from waiting import LIMIT
+
+pytestmark = pytest.mark.release_only  # a scenario of paths that test_learning.py runs
 
 CARD_MIB = 24 * 1024
 MARGIN_MIB = 256
@@ -88,6 +91,7 @@ def strike(chance, process):
             pass
 
 
+@pytest.mark.each_harbour
 @pytest.mark.release_only  # with sanitizers too few run at once to share
 def test_whatever_is_killed_shared_memory_is_never_promised_twice(host):
     seed = os.environ.get("BERTH_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
@@ -115,7 +119,7 @@ def test_whatever_is_killed_shared_memory_is_never_promised_twice(host):
         for thread in strikes:
             thread.join()
         for process, log in running:
-            assert process.wait(120) in (0, 3, 137, -9), log.read_text()
+            assert process.wait(LIMIT) in (0, 3, 137, -9), log.read_text()
     assert not watch.broken, "\n".join([f"BERTH_TEST_SEED={seed}", *watch.broken])
     assert watch.looked > 5 and watch.most > 1, "GPUs were to be shared, and looked at"
     said = [log.read_text() for _, log in running]
@@ -124,6 +128,7 @@ def test_whatever_is_killed_shared_memory_is_never_promised_twice(host):
     assert host.server.status()["queue"] == []
 
 
+@pytest.mark.each_harbour
 def test_strangers_that_grow_while_jobs_start(host):
     """Whoever is granted memory beside strangers has it beside what they had when he asked."""
     host.server.use("1x24GiB")
@@ -151,7 +156,7 @@ def test_strangers_that_grow_while_jobs_start(host):
             holders.append(job)
             assert before + held + wanted + MARGIN_MIB <= CARD_MIB, (before, held, wanted)
         else:
-            job.wait(25)
+            job.wait(LIMIT)
     assert granted, "some were to be granted while there was room"
     [gpu] = host.server.status()["gpus"]
     reserved = sum(lease["memory_mib"] for lease in gpu["leases"])

@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 from conftest import BUILD, ROOT
 
+pytestmark = pytest.mark.release_only  # the unit tests of the scheduler run its paths
+
 SIMULATE = BUILD / "bench" / "simulate"
 
 

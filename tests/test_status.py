@@ -12,7 +12,7 @@ import subprocess
 import termios
 
 import pytest
-from conftest import BERTH, PRESET, ROOT, SERVERS, SIM_LIBRARIES, assert_fit_for_terminal
+from conftest import BERTH, ROOT, SANITIZED, SERVERS, SIM_LIBRARIES, assert_fit_for_terminal
 
 GPU_KEYS = ["index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
             "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "reason",
@@ -23,6 +23,7 @@ def states(status):
     return {gpu["index"]: gpu["state"] for gpu in status["gpus"]}
 
 
+@pytest.mark.each_harbour
 def test_json_has_the_keys_of_the_design(server):
     status = server.use("4x24GiB").status()
     assert list(status) == ["host", "driver", "gpus", "queue"]
@@ -37,6 +38,7 @@ def test_json_has_the_keys_of_the_design(server):
     assert len({gpu["uuid"] for gpu in status["gpus"]}) == 4
 
 
+@pytest.mark.each_harbour
 def test_a_process_without_a_lease_is_a_stranger_until_it_dies(server):
     server.use("4x24GiB")
     job = server.start_job("--mem", "9GiB", "--util", "70", gpu=2)
@@ -56,7 +58,7 @@ def test_a_process_without_a_lease_is_a_stranger_until_it_dies(server):
     assert after["gpus"][2]["memory_used_mib"] == 0
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can start processes of other users")
+@pytest.mark.needs_root
 def test_users_are_told_apart(server, open_build):
     server.use("2x24GiB")
     job = server.start_job("--mem", "1GiB", gpu=1, program=open_build / "bin" / "berth-sim-job",
@@ -342,7 +344,7 @@ def test_a_process_name_with_escape_sequences_is_shown_not_obeyed(server, tmp_pa
                        "libc.prctl(15, name, 0, 0, 0)\n"
                        "print('ready', flush=True)\n"
                        "signal.pause()\n")
-    libraries = SIM_LIBRARIES if PRESET == "release" else ROOT / "build" / "lib" / "sim"
+    libraries = ROOT / "build" / "lib" / "sim" if SANITIZED else SIM_LIBRARIES
     process = server.start("/usr/bin/python3", hostile, env={"LD_LIBRARY_PATH": str(libraries)})
     assert process.stdout.readline() == "ready\n"
     shown = server.berth("status").stdout

@@ -8,11 +8,11 @@ import subprocess
 
 import pytest
 import redis_server
-from conftest import BERTH, PRESET, SERVERS, assert_one_line_error
+from conftest import BERTH, SANITIZED, SERVERS, assert_one_line_error
 from leasing import NOBODY, eventually, jobs, ready  # noqa: F401 (jobs is a fixture)
 from leftovers import processes_of
+from waiting import LIMIT
 
-as_root = pytest.mark.skipif(os.getuid() != 0, reason="not run as root: it becomes another user")
 
 
 class Terminal:
@@ -196,7 +196,7 @@ def test_cancel_asks_and_then_cancels(server, terminal, jobs):
     view.shows("(evaluation)?")
     view.keys("y")
     view.shows(f"Ticket {ticket} ")
-    assert waiter.process.wait(25) == 75
+    assert waiter.process.wait(LIMIT) == 75
     view.lacks("evaluation")
 
 
@@ -225,7 +225,7 @@ def test_a_jobs_lease_ends_with_its_job(server, terminal, jobs):
     assert job.runs
 
 
-@as_root
+@pytest.mark.needs_root
 def test_what_is_others_is_left_to_them(server, terminal, jobs, open_build):
     server.use("1x24GiB")
     jobs.hold("--label", "theirs", program=open_build / "bin" / "berth")
@@ -265,7 +265,7 @@ def shell_says(view, command):
     return path.read_text()
 
 
-@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", *(["SEGV", "ABRT"] if PRESET == "release" else [])])
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT", *([] if SANITIZED else ["SEGV", "ABRT"])])
 def test_whatever_ends_it_the_terminal_is_as_it_was(server, terminal, name):
     view = terminal()
     before = shell_says(view, "stty -a")

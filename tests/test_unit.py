@@ -5,7 +5,8 @@ import subprocess
 
 import pytest
 from conftest import BERTH, ROOT, assert_one_line_error
-from leasing import NOBODY, must_be_root
+from leasing import NOBODY
+from waiting import LIMIT
 
 
 def unit(server, *flags, **options):
@@ -21,7 +22,7 @@ def settings(text):
 def verify(text, folder):
     path = folder / "berth-serve.service"
     path.write_text(text)
-    return subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=60)
+    return subprocess.run(["systemd-analyze", "verify", "--man=no", path], capture_output=True, text=True, timeout=LIMIT)
 
 
 @pytest.mark.parametrize("flags", [[], ["--port", "9000", "--allow-changes"], ["--behind-proxy", "gpus.example.org"]])
@@ -39,8 +40,8 @@ def test_systemd_would_notice(server):
     assert "sometimes" in verify(text, server.folder).stderr
 
 
+@pytest.mark.needs_root
 def test_root_lets_nobody_serve_and_others_do_it_themselves(server, open_build):
-    must_be_root()
     assert settings(unit(server))["User"] == "nobody"
     program = open_build / "bin" / "berth"
     result = server.run(*NOBODY, program, "serve", "--print-unit")

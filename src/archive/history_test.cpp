@@ -16,8 +16,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-TimePoint at(std::int64_t seconds) {
-  return TimePoint(std::chrono::seconds(1'763'280'000 + seconds));  // 2025-11-16 08:00 UTC
+TimePoint time_at(std::int64_t second) {
+  return TimePoint(std::chrono::seconds(1'763'280'000 + second));  // 2025-11-16 08:00 UTC
 }
 
 HistoryEntry entry(const std::string& id, Ending ending = Ending::exited, std::int64_t begin = 0) {
@@ -27,9 +27,9 @@ HistoryEntry entry(const std::string& id, Ending ending = Ending::exited, std::i
   result.command = "python train.py";
   result.gpus = {{"GPU-1", "0", "A6000"}, {"GPU-2", "1", "A6000"}};
   result.memory = gib(8);
-  result.asked = at(begin);
-  result.granted = at(begin + 60);
-  result.ended = at(begin + 3600);
+  result.asked = time_at(begin);
+  result.granted = time_at(begin + 60);
+  result.ended = time_at(begin + 3600);
   result.ending = ending;
   return result;
 }
@@ -47,7 +47,7 @@ class HistoryTest : public testing::Test {
     ASSERT_TRUE(done) << done.error().message;
   }
   std::string file() {
-    return fmt::format("{}/{}", open_own_folder(archive_)->path, month_file_name(at(0)));
+    return fmt::format("{}/{}", open_own_folder(archive_)->path, month_file_name(time_at(0)));
   }
   History read(TimePoint since = {}) {
     return read_all_history(archive_, since, [](const HistoryEntry&) { return true; });
@@ -120,9 +120,9 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
   EXPECT_EQ(read->gpus[1].utilization_pct, std::nullopt);
   EXPECT_EQ(read->idle, std::chrono::milliseconds(1500));
   EXPECT_EQ(read->memory, gib(8));
-  EXPECT_EQ(read->asked, at(0));
-  EXPECT_EQ(read->granted, at(60));
-  EXPECT_EQ(read->ended, at(3600));
+  EXPECT_EQ(read->asked, time_at(0));
+  EXPECT_EQ(read->granted, time_at(60));
+  EXPECT_EQ(read->ended, time_at(3600));
   EXPECT_EQ(read->ending, Ending::killed);
   EXPECT_EQ(read->code, 9);
   written.memory.reset();
@@ -130,14 +130,14 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
 }
 
 TEST_F(HistoryTest, writes_one_file_per_month) {
-  EXPECT_EQ(month_file_name(at(0)), "history-2025-11.jsonl");
+  EXPECT_EQ(month_file_name(time_at(0)), "history-2025-11.jsonl");
   append(entry("aaaaaaaa"));
   HistoryEntry later = entry("bbbbbbbb");
-  later.ended = at(30 * 86'400);
+  later.ended = time_at(30 * 86'400);
   append(later);
   EXPECT_EQ(ids(), (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb"}));
-  EXPECT_EQ(ids(at(86'400)), std::vector<std::string>{"bbbbbbbb"});
-  EXPECT_TRUE(ids(at(60 * 86'400)).empty());
+  EXPECT_EQ(ids(time_at(86'400)), std::vector<std::string>{"bbbbbbbb"});
+  EXPECT_TRUE(ids(time_at(60 * 86'400)).empty());
 }
 
 TEST_F(HistoryTest, skips_only_damaged_lines) {
@@ -171,7 +171,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   const auto folder = open_own_folder(archive_);
   off_t done = 0;
   std::vector<std::string> found;
-  read_entry_views(*folder, month_file_name(at(0)), done,
+  read_entry_views(*folder, month_file_name(time_at(0)), done,
                    [&](const EntryView& one) { found.emplace_back(one.id); });
   EXPECT_EQ(found, (std::vector<std::string>{"aaaaaaaa", "bbbbbbbb", "cccccccc"}));
   // A hole of whole pages leaves no zeros.
@@ -182,7 +182,7 @@ TEST_F(HistoryTest, skips_holes_in_sparse_files) {
   ASSERT_EQ(history.entries.size(), 1U);
   EXPECT_EQ(history.damaged, 0U);
   done = 0;
-  read_entry_views(*folder, month_file_name(at(0)), done, [](const EntryView&) {});
+  read_entry_views(*folder, month_file_name(time_at(0)), done, [](const EntryView&) {});
   EXPECT_EQ(static_cast<std::uintmax_t>(done), std::filesystem::file_size(file()));
 }
 
@@ -196,7 +196,7 @@ TEST_F(HistoryTest, partial_line_at_the_offset_is_not_damage) {
     off_t done = offset;
     std::vector<std::string> found;
     const std::size_t damaged =
-        read_entry_views(*folder, month_file_name(at(0)), done,
+        read_entry_views(*folder, month_file_name(time_at(0)), done,
                          [&](const EntryView& one) { found.emplace_back(one.id); });
     EXPECT_EQ(damaged, 0U) << offset;
     EXPECT_EQ(found.size(), static_cast<std::size_t>(3 - (offset + line - 1) / line)) << offset;
@@ -209,7 +209,7 @@ TEST_F(HistoryTest, long_partial_line_at_the_offset_is_not_damage) {
   append(entry("aaaaaaaa"));
   off_t done = 10;
   std::size_t count = 0;
-  EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(at(0)), done,
+  EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(time_at(0)), done,
                              [&](const EntryView&) { ++count; }),
             0U);
   EXPECT_EQ(count, 1U);
@@ -222,7 +222,7 @@ TEST_F(HistoryTest, reads_a_line_only_when_it_is_complete) {
   off_t done = 0;
   const auto read = [&] {
     std::size_t count = 0;
-    EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(at(0)), done,
+    EXPECT_EQ(read_entry_views(*open_own_folder(archive_), month_file_name(time_at(0)), done,
                                [&](const EntryView&) { ++count; }),
               0U);
     return count;
@@ -247,7 +247,8 @@ TEST_F(HistoryTest, sizes_of_sparse_files_do_not_overflow) {
     std::ofstream(path).flush();
     if (::truncate(path.c_str(), INT64_MAX) != 0) GTEST_SKIP() << "files cannot be that large";
   }
-  const HistoryFiles found = select_history_files(open_user_folders(archive_), at(-100 * 86'400));
+  const HistoryFiles found =
+      select_history_files(open_user_folders(archive_), time_at(-100 * 86'400));
   EXPECT_TRUE(found.truncated);
   ASSERT_EQ(found.files.size(), 3U);
   constexpr off_t kMost = 512 << 20;
@@ -311,7 +312,7 @@ TEST_F(HistoryTest, lost_line_extends_the_end_of_an_exited_lease) {
     HistoryEntry exited = entry(backwards ? "aaaaaaaa" : "bbbbbbbb");
     exited.code = 7;
     HistoryEntry lost = entry(exited.id, Ending::lost);
-    lost.ended = at(9'000);
+    lost.ended = time_at(9'000);
     append(backwards ? lost : exited);
     append(backwards ? exited : lost);
   }
@@ -320,7 +321,7 @@ TEST_F(HistoryTest, lost_line_extends_the_end_of_an_exited_lease) {
   for (const HistoryEntry& one : history.entries) {
     EXPECT_EQ(one.ending, Ending::exited);
     EXPECT_EQ(one.code, 7);
-    EXPECT_EQ(one.ended, at(9'000));
+    EXPECT_EQ(one.ended, time_at(9'000));
   }
 }
 

@@ -13,15 +13,15 @@ using std::chrono::minutes;
 
 const TimePoint kMidnight = TimePoint(std::chrono::seconds(1'763'251'200));  // 2025-11-16 UTC
 
-TimePoint at(double hour) {
+TimePoint at_hour(double hour) {
   return kMidnight + std::chrono::milliseconds(static_cast<std::int64_t>(hour * 3'600'000));
 }
 
 class ReportTest : public testing::Test {
  protected:
   ReportTest() {
-    query_.since = at(0);
-    query_.now = at(72);
+    query_.since = at_hour(0);
+    query_.now = at_hour(72);
     for (int day = 0; day <= 4; ++day) query_.midnights.push_back(kMidnight + hours(24 * day));
   }
 
@@ -32,8 +32,8 @@ class ReportTest : public testing::Test {
     entry.uid = 1;
     entry.command = "python train.py";
     entry.gpus = {{"GPU-1", "0", "A6000"}};
-    entry.asked = entry.granted = at(from);
-    entry.ended = at(to);
+    entry.asked = entry.granted = at_hour(from);
+    entry.ended = at_hour(to);
     entry.ending = Ending::exited;
     if (change) change(entry);
     table_.add(make_entry_view(entry));
@@ -100,7 +100,7 @@ TEST_F(ReportTest, days_may_have_23_or_25_hours) {
 
 TEST_F(ReportTest, ignores_time_before_since) {
   lease(-10, 2, [](HistoryEntry& entry) {
-    entry.asked = at(-20);
+    entry.asked = at_hour(-20);
     entry.idle = hours(6);  // half of it
   });
   lease(-10, -1);

@@ -12,15 +12,15 @@ using std::chrono::seconds;
 
 const TimePoint kBegin = TimePoint(seconds(1'763'251'200));
 
-TimePoint at(std::int64_t second) {
+TimePoint at_second(std::int64_t second) {
   return kBegin + seconds(second);
 }
 
 class TimelineTest : public testing::Test {
  protected:
   TimelineTest() {
-    query_.since = at(0);
-    query_.until = at(7200);
+    query_.since = at_second(0);
+    query_.until = at_second(7200);
     query_.this_host = "here";
     query_.resolution = seconds(10);
   }
@@ -32,8 +32,8 @@ class TimelineTest : public testing::Test {
     entry.id = fmt::format("a{:07}", ++number_);
     entry.uid = 1;
     entry.gpus = {{"GPU-0", "0", "A6000"}};
-    entry.asked = entry.granted = at(from);
-    entry.ended = at(to);
+    entry.asked = entry.granted = at_second(from);
+    entry.ended = at_second(to);
     entry.ending = Ending::exited;
     if (change) change(entry);
     table_.add(make_entry_view(entry));
@@ -147,12 +147,12 @@ TEST_F(TimelineTest, keeps_the_longest_spans_of_too_many_users) {
   }
   const Timeline timeline = make_timeline(table_, query_);
   EXPECT_EQ(timeline.gpus[0].spans.size(), 400U);
-  for (const TimelineSpan& span : timeline.gpus[0].spans) EXPECT_GE(span.end, at(600));
+  for (const TimelineSpan& span : timeline.gpus[0].spans) EXPECT_GE(span.end, at_second(600));
 }
 
 TEST(TimelineResolution, is_one_720th) {
-  EXPECT_EQ(timeline_resolution(at(0), at(86400)), seconds(120));
-  EXPECT_EQ(timeline_resolution(at(0), at(10)), seconds(1));
+  EXPECT_EQ(timeline_resolution(at_second(0), at_second(86400)), seconds(120));
+  EXPECT_EQ(timeline_resolution(at_second(0), at_second(10)), seconds(1));
 }
 
 }  // namespace

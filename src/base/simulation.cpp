@@ -1,6 +1,8 @@
 // Identifies the simulated server; see simulation.h.
 #include "base/simulation.h"
 
+#include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <fmt/format.h>
 
@@ -28,6 +30,16 @@ std::string simulated_state_path() {
     if (!ignored) name = real.string();
   }
   return fmt::format("/tmp/berth-sim-{:016x}.state", hash_text(name));
+}
+
+std::chrono::seconds audit_interval(std::chrono::seconds interval) {
+  constexpr unsigned kMaxSeconds = 7 * 24 * 3600;  // poll() takes milliseconds in an int
+  if (get_env_or_empty("BERTH_SIM").empty()) return interval;
+  const auto text = get_env_or_empty("BERTH_SIM_AUDIT");
+  unsigned seconds = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), seconds);
+  if (error != std::errc() || end != text.data() + text.size()) return interval;
+  return std::chrono::seconds(std::clamp(seconds, 1U, kMaxSeconds));
 }
 
 std::uint64_t hash_text(std::string_view text, std::uint64_t seed) {

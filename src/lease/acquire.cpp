@@ -16,6 +16,7 @@
 #include "archive/user_folder.h"
 #include "base/process.h"
 #include "base/rate_limiter.h"
+#include "base/simulation.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "cluster/store/hosts.h"
@@ -449,7 +450,9 @@ class AcquireLoop {
   }
 
   Clock::duration pick_audit_interval() {
-    return kMinAuditInterval + milliseconds(random_() % milliseconds(kAuditJitter).count());
+    const milliseconds minimum = audit_interval(kMinAuditInterval);
+    return minimum +
+           milliseconds(random_() % std::min(minimum, milliseconds(kAuditJitter)).count());
   }
 
   // Removes this client's files. The client behind it watches its bell and notices.

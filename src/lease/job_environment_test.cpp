@@ -9,15 +9,15 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-Gpu gpu(GpuIndex index, std::optional<std::string> uuid) {
+Gpu make_gpu(GpuIndex index, std::optional<std::string> uuid) {
   Gpu gpu;
   gpu.index = index;
   gpu.uuid = std::move(uuid);
   return gpu;
 }
 
-std::vector<Gpu> cards() {
-  return {gpu({0, {}}, "GPU-a"), gpu({1, {}}, "GPU-b"), gpu({2, {}}, "GPU-c")};
+std::vector<Gpu> three_gpus() {
+  return {make_gpu({0, {}}, "GPU-a"), make_gpu({1, {}}, "GPU-b"), make_gpu({2, {}}, "GPU-c")};
 }
 
 std::string cuda_devices(const std::vector<Gpu>& gpus, const Words& uuids,
@@ -30,7 +30,7 @@ std::string cuda_devices(const std::vector<Gpu>& gpus, const Words& uuids,
 
 TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
   const auto variables =
-      make_job_environment(cards(), {"GPU-c", "GPU-a"}, GpuIdFormat::index, "ab12");
+      make_job_environment(three_gpus(), {"GPU-c", "GPU-a"}, GpuIdFormat::index, "ab12");
   const std::map<std::string, std::string> expected = {
       {"CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
       {"CUDA_VISIBLE_DEVICES", "2,0"},
@@ -42,11 +42,12 @@ TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
 }
 
 TEST(JobEnvironment, uuids_where_they_are_asked_for) {
-  EXPECT_EQ(cuda_devices(cards(), {"GPU-c", "GPU-a"}, GpuIdFormat::uuid), "GPU-c,GPU-a");
+  EXPECT_EQ(cuda_devices(three_gpus(), {"GPU-c", "GPU-a"}, GpuIdFormat::uuid), "GPU-c,GPU-a");
 }
 
 TEST(JobEnvironment, a_mig_instance_is_always_named_by_uuid) {
-  const std::vector<Gpu> gpus = {gpu({0, {}}, "GPU-a"), gpu({1, 0}, "MIG-x"), gpu({1, 2}, "MIG-y")};
+  const std::vector<Gpu> gpus = {make_gpu({0, {}}, "GPU-a"), make_gpu({1, 0}, "MIG-x"),
+                                 make_gpu({1, 2}, "MIG-y")};
   EXPECT_EQ(cuda_devices(gpus, {"MIG-y"}), "MIG-y");
   EXPECT_EQ(make_job_environment(gpus, {"MIG-y"}, GpuIdFormat::index, "")[3],
             (std::pair<std::string, std::string>("BERTH_GPUS", "1:2")));
@@ -55,23 +56,23 @@ TEST(JobEnvironment, a_mig_instance_is_always_named_by_uuid) {
 }
 
 TEST(JobEnvironment, uuids_where_a_card_is_missing_from_cudas_count) {
-  auto gpus = cards();
+  auto gpus = three_gpus();
   gpus[0].health = Health::lost;
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
-  gpus = cards();
+  gpus = three_gpus();
   gpus[0].uuid.reset();
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
-  gpus = cards();
+  gpus = three_gpus();
   gpus[0].mig_without_instances = true;
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "GPU-c");
-  gpus = cards();
+  gpus = three_gpus();
   gpus[0].health = Health::unreadable;  // CUDA still counts it
   EXPECT_EQ(cuda_devices(gpus, {"GPU-c"}), "2");
 }
 
 TEST(JobEnvironment, a_gpu_that_the_snapshot_lacks_is_not_dropped) {
-  EXPECT_EQ(cuda_devices(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,GPU-b");
-  EXPECT_EQ(format_gpu_indices(cards(), {"GPU-gone", "GPU-b"}), "GPU-gone,1");
+  EXPECT_EQ(cuda_devices(three_gpus(), {"GPU-gone", "GPU-b"}), "GPU-gone,GPU-b");
+  EXPECT_EQ(format_gpu_indices(three_gpus(), {"GPU-gone", "GPU-b"}), "GPU-gone,1");
 }
 
 TEST(FormatDockerDevices, are_quoted_for_csv) {

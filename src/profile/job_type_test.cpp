@@ -17,10 +17,10 @@ std::string type_of_line(const std::string& line) {
   return derive_line_job_type(line, 1, false).name;
 }
 
-class JobTypeTest : public testing::Test {
+class JobTypeTest : public ::testing::Test {
  protected:
   JobTypeTest()
-      : script_(testing::TempDir() + "berth-job-type-" + std::to_string(::getpid()) + ".py") {
+      : script_(::testing::TempDir() + "berth-job-type-" + std::to_string(::getpid()) + ".py") {
     std::ofstream(script_) << "pass\n";
   }
   ~JobTypeTest() override { ::unlink(script_.c_str()); }

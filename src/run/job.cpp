@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/simulation.h"
 #include "base/text.h"
 
 extern char** environ;
@@ -218,7 +219,7 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
     const bool due = Clock::now() >= audit;
     if (!due && watched[1].revents == 0) continue;
     if (due && std::exchange(short_job, false)) hooks.on_long_run();
-    if (due) audit = Clock::now() + kAuditInterval;
+    if (due) audit = Clock::now() + audit_interval(kAuditInterval);
     if (const auto notice = lease.restore_if_deleted()) hooks.on_notice(*notice);
   }
 }

@@ -20,6 +20,7 @@
 #include "base/process.h"
 #include "base/rate_limiter.h"
 #include "base/signals.h"
+#include "base/simulation.h"
 #include "devices/driver.h"
 #include "harbour/bell.h"
 #include "lease/lease_history.h"
@@ -75,7 +76,7 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
     sampler.emplace(lease, SamplingRate::reporting);
   }
   RateLimiter rate_limiter;
-  auto audit = Clock::now() + kAuditInterval;
+  auto audit = Clock::now() + audit_interval(kAuditInterval);
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
     auto pause = std::min(left, lease.maintain_heartbeat());
@@ -88,7 +89,7 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
     const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(ms));
     if (watched[0].revents != 0) return;
     if (ready == 0 && Clock::now() < audit && !lease.is_ended()) continue;
-    audit = Clock::now() + kAuditInterval;
+    audit = Clock::now() + audit_interval(kAuditInterval);
     while (const auto info = signals.next()) {
       if (info->ssi_signo == SIGTERM) return;
     }

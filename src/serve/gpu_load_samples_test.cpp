@@ -20,8 +20,8 @@ std::vector<Status> make_status(const std::string& uuid, unsigned load, std::opt
   return {status};
 }
 
-TimePoint at(int seconds) {
-  return TimePoint(std::chrono::seconds(1'800'000'000 + seconds));
+TimePoint at(int second) {
+  return TimePoint(std::chrono::seconds(1'800'000'000 + second));
 }
 
 json utilizations(const GpuLoadSamples& history, std::size_t gpu = 0) {

@@ -18,7 +18,7 @@ const std::string kHost = "Host: localhost\r\n";
 const std::string kHealth = "GET /healthz HTTP/1.1\r\n" + kHost + "\r\n";
 const std::string kEvents = "GET /api/v1/events HTTP/1.1\r\n" + kHost + "\r\n";
 
-AccessRules rules() {
+AccessRules test_rules() {
   AccessRules result;
   result.host_names = {"localhost"};
   return result;
@@ -99,7 +99,7 @@ class HttpServerTest : public testing::Test {
 
   SnapshotPublisher publisher_;
   ViewerActivity viewer_activity_;
-  const AccessControl access_control_{rules()};
+  const AccessControl access_control_{test_rules()};
   WorkQueue history_queue_{[this] { server_->wake_subscriptions(); }};
   WorkQueue change_queue_{[this] { server_->wake_subscriptions(); }};
   ServerContext context_{access_control_, publisher_,    viewer_activity_,

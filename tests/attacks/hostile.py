@@ -8,7 +8,7 @@ import signal
 import subprocess
 
 from users import ALICE, BOB, MALLORY  # noqa: F401: for the attacks
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 
 def as_user(uid, action):
@@ -78,7 +78,7 @@ def run_with_pause(server, call, meanwhile, *command, inject=()):
             meanwhile()
             for child in children():
                 os.kill(child, signal.SIGCONT)
-        output = process.communicate(timeout=60)
+        output = process.communicate(timeout=LIMIT)
     finally:
         if process.poll() is None:
             for child in children():

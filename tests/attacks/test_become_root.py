@@ -16,7 +16,7 @@ import pytest
 from conftest import BERTH, assert_one_line_error
 from hostile import ALICE, MALLORY, as_user, calls_from, owner_and_mode, prefix_of, run_with_pause
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 EVIL = "x\nz /usr/bin/bash 4755 root root\n#"
 TRACED = "trace=%file,%desc"

@@ -15,7 +15,7 @@ import signal
 import pytest
 from hostile import ALICE, BOB, MALLORY
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 PRCTL = ctypes.CDLL(None).prctl
 PR_SET_DUMPABLE = 4

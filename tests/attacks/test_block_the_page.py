@@ -12,7 +12,7 @@ import threading
 
 import pytest
 from serving import read_all, serve, status_of  # noqa: F401
-from waiting import wait_until
+from waiting import LIMIT, wait_until
 
 REQUEST = b"GET /healthz HTTP/1.0\r\nHost: localhost\r\n\r\n"
 ATTACKS = {
@@ -65,7 +65,7 @@ def byte_by_byte(opened):
 
 def answered(one):
     """The status of a simple question, asked from another address than the attacker's."""
-    with socket.create_connection(("127.0.0.1", one.port), timeout=30, source_address=("127.0.0.9", 0)) as connection:
+    with socket.create_connection(("127.0.0.1", one.port), timeout=LIMIT, source_address=("127.0.0.9", 0)) as connection:
         connection.sendall(REQUEST)
         return status_of(read_all(connection))
 

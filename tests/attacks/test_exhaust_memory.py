@@ -16,8 +16,9 @@ from conftest import BERTH
 from hostile import ALICE, MALLORY, prefix_of
 from leasing import jobs, uuids  # noqa: F401
 from serving import serve  # noqa: F401
+from waiting import LIMIT
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 MIB = 1 << 20
 
@@ -55,7 +56,7 @@ def peak_mib(server, *command):
     result = server.run("/usr/bin/env", "python3", "-c", "import resource,subprocess,sys; "
                         "code = subprocess.run(sys.argv[1:]).returncode; "
                         "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024, file=sys.stderr); "
-                        "sys.exit(code)", *command, timeout=300)
+                        "sys.exit(code)", *command, timeout=LIMIT)
     assert result.returncode == 0, result.stderr
     said, _, peak = result.stderr.rstrip("\n").rpartition("\n")
     return result.stdout, said, int(peak)

@@ -12,7 +12,7 @@ import time
 import pytest
 from users import ALICE, BOB, MALLORY, SAY_AND_STAY, ids, put, record, world  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import os
 import pytest
 from conftest import BERTH
 from test_exhaust_memory import ALICE, MALLORY, line, write_history
+from waiting import LIMIT
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+pytestmark = pytest.mark.needs_root
 
 
 @contextlib.contextmanager
@@ -54,11 +55,11 @@ def test_a_file_system_that_never_answers(server, command, what):
     target, mode = (path.parent, 0o40000) if what == "folder" else (path, 0o100000)
     with silent_file_system(target, mode):
         for words in COMMANDS:
-            result = server.run(*command, *words, timeout=60)
+            result = server.run(*command, *words, timeout=LIMIT)
             assert result.returncode == 0, result
             assert "hostile" not in result.stdout
         assert '"honest"' in server.run(*command, "log", "--json").stdout
-        assert server.run(*command, "run", "--mem", "auto", "--", "true", timeout=60).returncode == 0
+        assert server.run(*command, "run", "--mem", "auto", "--", "true", timeout=LIMIT).returncode == 0
 
 
 def test_another_file_system_is_not_read(server, command):
@@ -83,7 +84,7 @@ def test_a_file_system_over_the_folder_of_a_user_who_runs_a_job(server, command)
     folder.mkdir()
     os.chown(folder, MALLORY, MALLORY)
     with silent_file_system(folder, 0o40000):
-        result = server.run(*command, "run", "--job", "train", "--", "sleep", "1.2", timeout=60)
+        result = server.run(*command, "run", "--job", "train", "--", "sleep", "1.2", timeout=LIMIT)
         assert (result.returncode, result.stderr) == (0, "")
         assert '"sleep 1.2"' in server.run(*command, "log", "--json").stdout
     assert sorted(path.name for path in archive.iterdir()) == ["0", "0-1"]

@@ -14,7 +14,7 @@ from conftest import assert_one_line_error
 from hostile import ALICE, MALLORY, prefix_of
 from users import BOB, bell, put, record, world  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 LISTS = {"default": ["-d", "-m", f"u:{ALICE}:---"], "access": ["-m", f"u:{ALICE}:---"]}
 
@@ -48,7 +48,6 @@ def leave_lease(harbour, uuid):
     subprocess.run(["setfacl", "-m", f"u:{BOB}:---,m::-w-", f"{harbour}/bell-mmmmmmmm"], check=True)
 
 
-@pytest.mark.harbour("directory")
 def test_a_list_on_a_bell_does_not_keep_a_dead_lease_alive(world):  # noqa: F811
     world.do(MALLORY, leave_lease, world.harbour, world.uuid())
     assert world.try_now(BOB).returncode == 0

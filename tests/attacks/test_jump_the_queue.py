@@ -12,7 +12,7 @@ import os
 import pytest
 from users import ALICE, BOB, MALLORY, bell, ids, create_client, create_clients, put, record, world  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 
 @pytest.fixture

@@ -13,9 +13,10 @@ import subprocess
 
 import pytest
 from users import ALICE, BOB, MALLORY, bell, ids, create_client, put, record, world  # noqa: F401
+from waiting import LIMIT
 
 LIBC = ctypes.CDLL(None, use_errno=True)
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can mount")
+pytestmark = pytest.mark.needs_root
 NAME = "mmmmmmmm"
 
 
@@ -42,7 +43,7 @@ def mounted(request):
 
 
 def doctor(world):  # noqa: F811
-    return world.berth(BOB, "doctor", "--json", timeout=60).stdout
+    return world.berth(BOB, "doctor", "--json", timeout=LIMIT).stdout
 
 
 @pytest.mark.parametrize("file", [f"lease-{NAME}", f"ticket-{0:015}-{NAME}", f"request-{NAME}", "drain-GPU-1", "other"])
@@ -50,8 +51,8 @@ def test_a_mounted_record_stops_no_other_user(world, mounted, file):  # noqa: F8
     world.do(MALLORY, put, world.path(file), "{}")
     mounted(world.path(file))
     for uid in (BOB, 0):
-        assert world.try_now(uid, timeout=60).returncode == 0
-        result = world.berth(uid, "status", "--json", timeout=60)
+        assert world.try_now(uid, timeout=LIMIT).returncode == 0
+        result = world.berth(uid, "status", "--json", timeout=LIMIT)
         assert result.returncode == 0 and json.loads(result.stdout)["queue"] == []
     holder = world.hold(ALICE)
     bob = world.wait(BOB)
@@ -64,7 +65,7 @@ def test_a_mounted_record_stops_no_other_user(world, mounted, file):  # noqa: F8
 def test_a_mounted_lease_beside_a_live_bell_holds_everything(world, mounted):  # noqa: F811
     world.start_process(MALLORY, create_client, world.harbour, f"lease-{NAME}", record(NAME, MALLORY, [world.uuid()]))
     mounted(world.path(f"lease-{NAME}"))
-    assert world.try_now(BOB, timeout=60).returncode == 75
+    assert world.try_now(BOB, timeout=LIMIT).returncode == 75
     assert world.leases() == {NAME: str(MALLORY)}
     assert NAME in doctor(world)
 
@@ -89,7 +90,7 @@ def test_a_mounted_bell_stops_no_other_user(world, mounted, mode):  # noqa: F811
     for name in (NAME, lone):
         mounted(world.path(f"bell-{name}"), mode)
     for uid in (BOB, 0):
-        assert world.try_now(uid, timeout=60).returncode == 0
+        assert world.try_now(uid, timeout=LIMIT).returncode == 0
     assert world.leases() == {}
 
 
@@ -121,7 +122,7 @@ def test_directories_on_a_file_system_without_types(untyped, mounted):
     mounted(world.path(f"lease-{NAME}"), 0o40000)
     mounted(world.path(f"ticket-{0:015}-{NAME}"), 0o40000)
     for uid in (BOB, 0):
-        assert world.try_now(uid, timeout=60).returncode == 0
+        assert world.try_now(uid, timeout=LIMIT).returncode == 0
     if mounted.refuses:
         findings = json.loads(doctor(world))["findings"]
         planted = [one["text"] for one in findings if one["check"] == "planted" and one["level"] == "problem"]

@@ -6,13 +6,12 @@ harbour: never do two of them hold the same GPU, each wakes the other, and nobod
 """
 
 import json
-import os
 
 import pytest
 import user_namespace
 from users import ALICE, BOB, MALLORY, World, eventually
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can make the maps of a user namespace")
+pytestmark = pytest.mark.needs_root
 
 PLACES = ["host", *user_namespace.MAPS]
 

@@ -14,7 +14,7 @@ from conftest import SIM_JOB
 from hostile import ALICE, MALLORY, prefix_of
 from leasing import jobs  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 AS_ALICE, AS_MALLORY = prefix_of(ALICE), prefix_of(MALLORY)
 AUTO = ["--mem", "auto", "--job", "train"]

@@ -6,7 +6,6 @@ Where `ps` shows it, it does so only while the job runs: what lasts (the type of
 """
 
 import json
-import os
 import pathlib
 
 import pytest
@@ -14,7 +13,7 @@ from hostile import ALICE, prefix_of
 from leasing import NOBODY, eventually, jobs  # noqa: F401
 from serving import serve  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 SECRET = "hunter2-Xq7Z"
 AS_ALICE = prefix_of(ALICE)

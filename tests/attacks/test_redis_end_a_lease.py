@@ -15,7 +15,7 @@ from conftest import assert_one_line_error
 from hostile import ALICE, BOB, MALLORY
 from leasing import eventually, is_alive, jobs, only_keeper, ready  # noqa: F401
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 HOST = socket.gethostname()
 ACQUIRE = 'eval "$(berth acquire --gpu 0)" && echo "$BERTH_LEASE" && echo ready && read -r line'

@@ -13,8 +13,9 @@ import subprocess
 import pytest
 from conftest import BERTH, assert_one_line_error, wait_until
 from ssh_lab import Lab
+from waiting import LIMIT
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can make hosts")
+pytestmark = pytest.mark.needs_root
 
 
 @pytest.fixture
@@ -132,7 +133,7 @@ def test_a_signal_reaches_the_job_and_no_process_that_redis_names(lab, server):
         [(lease, record)] = client.hgetall(key).items()
         client.hset(key, lease, json.dumps(json.loads(record) | {"pid": child(other.pid)}))
     os.kill(child(job.pid) or job.pid, 2)
-    assert job.wait(60) != 0
+    assert job.wait(LIMIT) != 0
     assert other.poll() is None
     wait_until(lambda: b'"leases": [{' not in host.run(BERTH, "status", "--json").stdout.encode(), "the lease has ended")
 
@@ -156,4 +157,4 @@ def test_no_value_of_env_stands_in_ps(lab):
         mine = [line for line in lines.splitlines() if "nsenter" not in line]  # which the test itself has called
         assert not any("s3cr3t" in line for line in mine) and lab.common["BERTH_URL"] not in lines
         job.stdin.close()
-        assert job.wait(60) in (0, 1)
+        assert job.wait(LIMIT) in (0, 1)

@@ -14,8 +14,9 @@ import subprocess
 import pytest
 from conftest import BUILD
 from hostile import ALICE, MALLORY
+from waiting import LIMIT
 
-pytestmark = [pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users"), pytest.mark.release_only]
+pytestmark = [pytest.mark.needs_root, pytest.mark.release_only]
 
 PYTHON = "/usr/bin/python3"
 
@@ -66,7 +67,7 @@ def vendor(folder, uid=ALICE):
 def as_alice(*command, **env):
     return subprocess.run([str(part) for part in command], user=ALICE, group=ALICE, extra_groups=[], cwd="/",
                           env={"PATH": os.environ["PATH"], **{name: str(value) for name, value in env.items()}},
-                          capture_output=True, text=True, timeout=60)
+                          capture_output=True, text=True, timeout=LIMIT)
 
 
 def ask_package(packages, **env):

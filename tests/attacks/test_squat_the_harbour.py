@@ -13,7 +13,7 @@ import pytest
 from conftest import BERTH
 from hostile import MALLORY, owner_and_mode
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 SQUATS = {
     "a directory with other things": "mkdir -m 755 {0}; touch {0}/junk; chown {1} {0} {0}/junk",

@@ -12,8 +12,9 @@ import stat
 import pytest
 from conftest import wait_until
 from users import ALICE, BOB, MALLORY, eventually, create_client, put, record, world  # noqa: F401
+from waiting import LIMIT
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 # An outer lease that ends while the inner one goes on: the outer job leaves a process with the inner lease alone.
 INNER_STAYS = ["sh", "-c", '"$BERTH" run -- sh -c \'echo "$BERTH_LEASE $BERTH_GPUS"; read -r line\' <&0 & '
@@ -147,6 +148,6 @@ def test_root_marks_no_file_but_the_record(world):
     with open(f"/proc/{job.pid}/task/{job.pid}/children") as children:
         for pid in children.read().split():
             os.kill(int(pid), 18)
-    job.process.wait(60)
+    job.process.wait(LIMIT)
     assert stat.S_IMODE(private.stat().st_mode) == 0o640
     alice.end()

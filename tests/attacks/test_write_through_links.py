@@ -15,7 +15,7 @@ import pytest
 from conftest import BUILD, assert_one_line_error
 from hostile import ALICE, MALLORY, calls_from, prefix_of, run_with_pause
 
-pytestmark = pytest.mark.skipif(os.getuid() != 0, reason="only root can become other users")
+pytestmark = pytest.mark.needs_root
 
 # The system calls by which a path is examined or opened.
 OPENING = {"openat", "lstat", "newfstatat", "fstat", "stat", "mkdir", "readlinkat"}

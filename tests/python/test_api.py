@@ -8,7 +8,6 @@ import sys
 
 import pytest
 from conftest import BUILD, SIM_JOB, wait_until
-from leasing import must_be_root
 from pythons import all_free, first_line, leased, python  # noqa: F401
 
 pytestmark = pytest.mark.release_only  # the package is built once, as it is shipped
@@ -45,6 +44,7 @@ def test_gpus_sets_the_environment_and_restores_it(python):
     assert all_free(python.server)
 
 
+@pytest.mark.each_harbour
 def test_a_lease_is_seen_by_all_and_ends_with_its_program(python):
     job = python.start("""
         lease = berth.acquire(mem="8GiB", label="from Python", command="my training")
@@ -76,6 +76,7 @@ def test_others_see_the_command_line_and_not_a_whole_program(python):
     assert result.stdout.strip() == f"python {script} --lr 0.1"
 
 
+@pytest.mark.each_harbour
 def test_a_lease_is_kept_though_nobody_keeps_its_object(python):
     assert python.says("""
         import gc
@@ -85,6 +86,7 @@ def test_a_lease_is_kept_though_nobody_keeps_its_object(python):
     """) == "['leased', 'free', 'free', 'free']"
 
 
+@pytest.mark.each_harbour
 def test_two_leases_of_one_program_are_two_requests(python):
     """The environment is the newest one's, in whatever order they are released, and at the end what it was."""
     assert python.says("""
@@ -129,6 +131,7 @@ def test_the_callers_visible_devices_restrict_the_choice(python):
                        env={"CUDA_VISIBLE_DEVICES": "2,3"}) == "[2] [3]"
 
 
+@pytest.mark.each_harbour
 def test_a_request_inside_a_lease_comes_out_of_it(python):
     assert python.says("""
         import subprocess, threading
@@ -146,6 +149,7 @@ def test_a_request_inside_a_lease_comes_out_of_it(python):
     """) == "[0, 1]\n[0]\n0,1,2\nTrue"
 
 
+@pytest.mark.each_harbour
 def test_another_thread_asks_the_queue_unless_it_is_told_otherwise(python):
     assert python.says("""
         from concurrent.futures import ThreadPoolExecutor
@@ -155,6 +159,7 @@ def test_another_thread_asks_the_queue_unless_it_is_told_otherwise(python):
     """) == "[2] [0]"
 
 
+@pytest.mark.each_harbour
 def test_inside_berth_run_the_lease_is_the_outer_one(python):
     said = python.says("say(berth.acquire().indices)", prefix=["berth", "run", "--gpu", "2,3", "--"])
     assert said == "[2]"
@@ -214,6 +219,7 @@ def test_the_exceptions_are_all_errors_of_berth(python):
     """) == "True True\nberth"
 
 
+@pytest.mark.each_harbour
 def test_not_granted(python):
     python.server.start("berth", "run", "-n", "4", "--label", "all", "--", "sleep", "1h")
     wait_until(lambda: leased(python.server) == [0, 1, 2, 3])
@@ -229,6 +235,7 @@ def test_not_granted(python):
     assert "10ms" in said[2] and "timeout=" in said[2]
 
 
+@pytest.mark.each_harbour
 def test_no_driver_and_no_harbour(python):
     code = """
         try:
@@ -266,8 +273,9 @@ def test_what_the_driver_said_for_a_request_that_failed_is_not_believed_later(py
     wait_until(lambda: job.out.splitlines()[1:] == ["[1]"])
 
 
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
 def test_somebody_elses_lease_is_not_yours(python, open_build):
-    must_be_root()
     shutil.copytree(BUILD / "python", open_build / "python")
     job = python.start("say(berth.acquire().id); stay()")
     said = python.says("""
@@ -287,6 +295,7 @@ def test_hostile_names_reach_no_terminal_unescaped(python):
     assert "\\x1b[2J\\nevil" in said.stderr and "\x1b" not in said.stderr
 
 
+@pytest.mark.each_harbour
 def test_status_and_queue(python):
     holder = python.start("say(berth.acquire(4, label='all').id); stay()")
     lease_id = first_line(holder)
@@ -345,6 +354,7 @@ def test_select_chooses_without_leasing(python):
     assert "berth-sim-job" in said[3]
 
 
+@pytest.mark.each_harbour
 def test_select_knows_the_leases_and_the_visible_devices(python):
     assert python.says("""
         lease = berth.acquire(gpu=[0, 2])
@@ -386,6 +396,7 @@ def test_a_selector_is_asked_again_while_it_takes_too_few(python):
     assert first_line(waiter) == "[2]"
 
 
+@pytest.mark.each_harbour
 def test_who_waits_with_a_selector_keeps_to_what_it_takes_now(python):
     """The ticket says what the selector takes: others know for what it waits, and pass where it does not."""
     holder = python.start("say(berth.acquire(4).indices); stay()")
@@ -513,6 +524,7 @@ def test_run_is_like_subprocess_run(python):
     assert said == "3 0,1 False\n1\nb'there 0\\n'\ntoo long\nnot found\n['free', 'free', 'free', 'free']"
 
 
+@pytest.mark.each_harbour
 def test_what_a_command_leaves_behind_keeps_its_lease(python):
     job = python.start("""
         import logging

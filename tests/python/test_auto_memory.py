@@ -40,6 +40,7 @@ def profiles(server):
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+@pytest.mark.each_harbour
 def test_a_block_teaches_the_next(python):
     assert python.says(ALLOCATE + """
 for _ in range(2):
@@ -51,6 +52,7 @@ for _ in range(2):
     assert (profile["type"], profile["quantile_mib"], len(profile["runs"])) == ("train", 4096, 2)
 
 
+@pytest.mark.each_harbour
 def test_what_fails_teaches_nothing_and_out_of_memory_raises_the_estimate(python):
     python.says(ALLOCATE + """
 for error in (ValueError("no"), RuntimeError("CUDA out of memory. Tried to allocate 9 GiB")):
@@ -91,6 +93,7 @@ heavy(); heavy()
     assert profile["type"].endswith(f"{script}: __main__.heavy")
 
 
+@pytest.mark.each_harbour
 def test_others_of_the_type_wait_for_the_first(python):
     first = python.start("lease = berth.acquire(mem='auto', job='train'); say('ready'); stay(); lease.release()")
     assert first_line(first) == "ready"
@@ -125,6 +128,7 @@ with berth.gpus(mem="auto", job="train"):
     assert profiles(python.server)[0]["quantile_mib"] == 1024
 
 
+@pytest.mark.each_harbour
 def test_it_is_measured_for_the_history_too(python):
     python.says(ALLOCATE + "\nwith berth.gpus(): use(5, 2.5)\n")
     [entry] = [json.loads(line) for line in python.server.berth("log", "--json").stdout.splitlines()]

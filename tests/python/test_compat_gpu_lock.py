@@ -51,6 +51,7 @@ if __name__=="__main__":
 """) == ["2"]
 
 
+@pytest.mark.each_harbour
 def test_the_lock_lasts_as_long_as_the_block(server, scripts):
     job = scripts.start("""
 import sys
@@ -171,6 +172,7 @@ def test_one_gpu_and_several_contradict_each_other(server, scripts):
     assert "uid=0" in said and "n=2" in said
 
 
+@pytest.mark.each_harbour
 def test_many_at_once(server, scripts):
     said = contend(scripts, ["""
 from gpu_lock import lock_gpu
@@ -184,6 +186,7 @@ except RuntimeError:
     assert_nothing_twice(said, 4)
 
 
+@pytest.mark.each_harbour
 def test_a_killed_script_leaves_no_lock(server, scripts):
     job = scripts.hold("from gpu_lock import lock_gpu\nlock = lock_gpu(n=4)\nlock.__enter__()\n")
     assert states(server) == ["leased"] * 4
@@ -193,6 +196,7 @@ def test_a_killed_script_leaves_no_lock(server, scripts):
 
 # What people see.
 
+@pytest.mark.each_harbour
 def test_the_locks_as_json(server, scripts, jobs):
     """As the document's lock files have it: who, since when, which GPU, and for which process."""
     job = scripts.hold("from gpu_lock import lock_gpu\nlock = lock_gpu(n=2)\nlock.__enter__()\n")

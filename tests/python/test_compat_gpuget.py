@@ -9,13 +9,12 @@ import stat
 
 import pytest
 from conftest import BUILD, SERVERS, assert_one_line_error
-from leasing import NOBODY, eventually, gpu, jobs, must_be_root, ready, state_of  # noqa: F401
+from leasing import NOBODY, eventually, gpu, jobs, ready, state_of  # noqa: F401
 from compat_tools import PYTHON, good, python_in_path, tools  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
-# About words, or files that are the same with every harbour.
-FILES = pytest.mark.harbour("directory")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 
 
@@ -112,7 +111,6 @@ def test_the_log(managed, jobs):
 
 # Which GPUs are managed.
 
-@FILES
 @pytest.mark.parametrize("flags, number, ids", [
     (["--redis-manage", "0,2"], 2, "0,2"), (["--redis-manage", "3, 1 ,3"], 2, "1,3"),
     (["--redis-manage", "2,9"], 1, "2"),
@@ -204,7 +202,7 @@ def test_the_subshell_trap_is_gone(managed, jobs, way):
     eventually(lambda: state_of(managed, 0) == "free", "the end of the lease")
 
 
-@FILES
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("kind", ["a file", "a link", "words"])
 def test_the_harbour_is_that_of_the_program(tools, kind):
     """Also where it follows from BERTH_SIM alone: GPU.py's keeper watches the bells there."""
@@ -244,6 +242,7 @@ def test_a_process_that_is_named(managed, jobs):
     eventually(lambda: state_of(managed, 0) == "free", "the end of the lease")
 
 
+@pytest.mark.each_harbour
 def test_get_waits_until_one_is_released(managed, jobs):
     managed.use("1x24GiB")
     says(managed, "--redis-manage-all", "--force")
@@ -267,6 +266,7 @@ def test_release_by_the_script_itself_in_a_loop(managed, jobs):
     assert ready(job) == ["0 1", "GPU 0 released.", "GPU 1 released.", "There is 2 IDDLE GPUs, IDs: 0,1"]
 
 
+@pytest.mark.each_harbour
 def test_never_the_same_id_twice(managed, jobs):
     """Many ask at once; whoever has a GPU has it alone, until it ends."""
     guard = "mkdir gpu$GPUID || echo twice; echo has $GPUID; read -r line; rmdir gpu$GPUID; GPU.py --release $GPUID"
@@ -339,7 +339,6 @@ def as_nobody(server, *words):
 @pytest.fixture
 def everybody(tools, open_build):
     """A server whose programs every user can reach."""
-    must_be_root()
     shutil.copytree(BUILD / "python", open_build / "python")
     (tools.folder / "scratch").mkdir()
     del tools.env["PYTHONPATH"]
@@ -357,7 +356,6 @@ def test_all_users_share_a_list(everybody):
     assert says(everybody, "--redis-manage-all", "--force") == "4\n", "root may"
 
 
-@FILES
 @pytest.mark.parametrize("words", [["--redis-manage", "0", "--force"], ["--redis-delete"]])
 def test_another_users_list_stays_as_it_is(everybody, words):
     says(everybody, "--redis-manage-all")
@@ -372,6 +370,7 @@ def test_to_force_what_is_there_already(everybody):
     assert good(as_nobody(everybody, "--redis-manage-all", "--force")) == "4\n"
 
 
+@pytest.mark.each_harbour
 def test_another_users_gpu_stays_his(everybody, jobs):
     says(everybody, "--redis-manage-all")
     job = bash(jobs, "GPUID=$(GPU.py --get)", env=everybody.env)
@@ -382,17 +381,16 @@ def test_another_users_gpu_stays_his(everybody, jobs):
 
 def test_many_make_a_list_at_once(tools, jobs):
     calls = [jobs.start("GPU.py", "--redis-manage", str(number % 4)) for number in range(8)]
-    assert [job.process.wait(25) for job in calls] == [0] * 8
+    assert [job.process.wait(LIMIT) for job in calls] == [0] * 8
     assert sorted(job.out for job in calls) == ["1\n"] + ["Objects already initialized, add force to proceed.\n"] * 7
     [winner] = [number % 4 for number, job in enumerate(calls) if job.out == "1\n"]
     assert says(tools, "--managed") == f"There is 1 MANAGED GPUs, IDs: {winner}\n"
     assert len(list((tools.folder / "harbour.compat").iterdir())) == 1, "nothing is left behind"
 
 
-@FILES
 def test_many_force_at_once(managed, jobs):
     calls = [jobs.start("GPU.py", "--redis-manage", str(number % 4), "--force") for number in range(8)]
-    assert [(job.process.wait(25), job.out) for job in calls] == [(0, "1\n")] * 8
+    assert [(job.process.wait(LIMIT), job.out) for job in calls] == [(0, "1\n")] * 8
     assert re.fullmatch(r"There is 1 MANAGED GPUs, IDs: [0-3]\n", says(managed, "--managed"))
 
 
@@ -421,7 +419,6 @@ MALFORMED = [b"", b"{", b"[]", b"null", b"\xff\xfe", b"[" * 100000, b'{"version"
              b'{"version": 1, "gpus": ["0"], "since_ms": NaN}', b'{"version": 1, "gpus": ["0"], "since_ms": "x"}']
 
 
-@FILES
 @pytest.mark.parametrize("how", ["symlink", "symlink to a list", "fifo", "directory", "huge", *MALFORMED])
 def test_a_planted_list_is_ignored(managed, how):
     path = list_file(managed)
@@ -439,7 +436,6 @@ def test_a_planted_list_is_ignored(managed, how):
     assert pathlib.Path("/etc/passwd").stat().st_size > 0
 
 
-@FILES
 def test_what_another_user_planted_is_in_the_way(everybody):
     says(everybody, "--redis-manage-all")
     path = list_file(everybody)
@@ -450,7 +446,6 @@ def test_what_another_user_planted_is_in_the_way(everybody):
     assert path.name in result.stderr and "root" in result.stderr
 
 
-@FILES
 @pytest.mark.parametrize("how", ["file", "symlink", "not sticky"])
 def test_a_folder_that_cannot_be_used(tools, how):
     folder = tools.folder / "harbour.compat"
@@ -466,7 +461,6 @@ def test_a_folder_that_cannot_be_used(tools, how):
         assert_one_line_error(gpu_py(tools, *words), 74, "harbour.compat")
 
 
-@FILES
 def test_planted_events(managed, jobs):
     ready(bash(jobs, "a=$(GPU.py --get); GPU.py --release $a"))
     before = says(managed, "--log")
@@ -503,7 +497,6 @@ def test_events_that_cannot_be_written_do_not_matter(managed, jobs):
 
 # Bad input.
 
-@FILES
 @pytest.mark.parametrize("words", [
     [], ["--force"], ["--frob"], ["0"], ["--release"], ["--release", "x"], ["--release", "-1"], ["--release", "1.5"],
     ["--release", ""], ["--release", "99999999999999999999"], ["--release", "GPU-"], ["--release", "GPU-1\n"],
@@ -516,7 +509,6 @@ def test_wrong_words(tools, words):
     assert not (tools.folder / "harbour.compat").exists()
 
 
-@FILES
 def test_gpus_that_are_not_there(tools):
     assert_one_line_error(gpu_py(tools, "--redis-manage", "8,9"), 69, "berth status")
 

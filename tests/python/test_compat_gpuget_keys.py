@@ -10,6 +10,7 @@ import redis_server
 from conftest import assert_fit_for_terminal, assert_one_line_error
 from leasing import eventually, is_alive, jobs, ready, state_of  # noqa: F401
 from compat_tools import good, python_in_path, tools  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -194,7 +195,7 @@ def test_many_at_once_never_have_the_same(managed, original, jobs):
     use = "GPUID=$(GPU.py $GPUGET --get); mkdir used$GPUID || touch twice; rmdir used$GPUID; GPU.py $GPUGET --release $GPUID"
     crowd = [jobs.start("bash", "--norc", "-c", f"cd $HOME; {use} >/dev/null") for _ in range(12)]
     for job in crowd:
-        assert job.process.wait(60) == 0, job.err
+        assert job.process.wait(LIMIT) == 0, job.err
     assert not (managed.folder / "twice").exists()
     eventually(lambda: original.idle() == ALL, original.idle)
 

@@ -8,6 +8,7 @@ import pytest
 from conftest import SERVERS
 from leasing import eventually, gpu, jobs, state_of, uuids  # noqa: F401
 from compat_scripts import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -442,7 +443,7 @@ def test_exit_code_and_signals(server, command, jobs):
     job = jobs.start("gpuselect", "--", "sh", "-c", "trap 'echo told; exit 3' TERM; echo ready; read -r line")
     ready(job)
     job.process.terminate()
-    assert job.process.wait(25) == 3
+    assert job.process.wait(LIMIT) == 3
     assert "told" in job.out
 
 

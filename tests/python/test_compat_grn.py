@@ -7,8 +7,9 @@ import signal
 
 import pytest
 from conftest import assert_one_line_error
-from leasing import eventually, jobs, must_be_root, state_of  # noqa: F401
+from leasing import eventually, jobs, state_of  # noqa: F401
 from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -124,6 +125,7 @@ def start_server(jobs, **options):
     return job
 
 
+@pytest.mark.each_harbour
 def test_start(grn, jobs):
     server = start_server(jobs)
     assert re.search(r"^\[\d\d/\d\d/\d\d \d\d:\d\d:\d\d\] INFO +Managing GPUs \{0, 1, 2, 3\}$", server.out, re.M)
@@ -133,7 +135,7 @@ def test_start(grn, jobs):
     assert [note["state"] for note in notes(grn)] == ["leased"]
     assert server.runs
     server.process.send_signal(signal.SIGINT)
-    assert (server.process.wait(25), server.err) == (0, "")
+    assert (server.process.wait(LIMIT), server.err) == (0, "")
 
 
 def test_start_with_some_gpus_restricts_the_jobs(grn, jobs):
@@ -149,7 +151,7 @@ def test_start_with_some_gpus_restricts_the_jobs(grn, jobs):
     waiting = jobs.start(PYTHON, "-m", "berth.compat", "job.py", **in_scripts(grn))
     eventually(lambda: len(grn.status()["queue"]) == 1, "a job that waits, though GPUs 0 and 3 are free")
     holder.end()
-    assert waiting.process.wait(25) == 0
+    assert waiting.process.wait(LIMIT) == 0
     assert notes(grn)[-1]["gpu"] == "1"
     # Without it, or when it was killed, nothing is restricted.
     server.process.kill()
@@ -191,7 +193,7 @@ def test_start_twice(grn, jobs):
     server = start_server(jobs)
     assert_one_line_error(grn.run("grn-start"), 64, "grn-start")
     server.process.terminate()
-    assert server.process.wait(25) == 0
+    assert server.process.wait(LIMIT) == 0
     start_server(jobs)
 
 
@@ -205,8 +207,8 @@ def test_the_callers_variable_restricts(grn, jobs):
     assert result.returncode == 1 and "berth.Impossible" in result.stderr.splitlines()[-1]
 
 
+@pytest.mark.needs_root
 def test_another_users_server_restricts_nobody(grn, jobs):
-    must_be_root()
     folder = grn.folder / "harbour.compat"
     start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "3"})
     [own] = folder.glob("grn-*")
@@ -328,6 +330,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_no_gpu_is_given_twice(grn, method):
     grn.use("2x24GiB")
@@ -337,6 +340,7 @@ def test_no_gpu_is_given_twice(grn, method):
     assert all_free(grn)
 
 
+@pytest.mark.each_harbour
 def test_a_killed_job(grn, jobs):
     path = script(grn, "code.py", "import grn, sys\n@grn.job()\n"
                   "def f(): print('runs', flush=True); sys.stdin.read()\nf()")
@@ -503,13 +507,14 @@ def test_run_starts_the_next_when_the_first_has_ended(grn, jobs):
     assert job.out == "first\nover\nsecond\n"
 
 
+@pytest.mark.each_harbour
 def test_run_waits_for_a_gpu(grn, jobs):
     grn.use("1x24GiB")
     holder = jobs.hold()
     job = jobs.start("grn-run", "sh -c 'echo $CUDA_VISIBLE_DEVICES'")
     job.waits()
     holder.end()
-    assert job.process.wait(25) == 0 and job.out == "0\n"
+    assert job.process.wait(LIMIT) == 0 and job.out == "0\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -518,7 +523,7 @@ def test_run_passes_signals_on_and_ends(grn, jobs, number):
     job = jobs.start("grn-run", f"bash -c \"{trap}\"", "echo second")
     eventually(lambda: job.out == "ready\n", "the command")
     job.process.send_signal(number)
-    assert job.process.wait(25) == 128 + number
+    assert job.process.wait(LIMIT) == 128 + number
     assert job.out == "ready\ngot it\n"
     eventually(lambda: all_free(grn), "the end of the lease")
 

@@ -9,6 +9,7 @@ import pytest
 from conftest import BERTH, assert_one_line_error
 from leasing import jobs  # noqa: F401
 from compat_tools import PACKAGES, PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -68,7 +69,7 @@ def test_it_is_the_same_process(tools, jobs):
     job = jobs.start(PYTHON, "-m", "berth.compat", file)
     assert job.gpus() == str(job.pid)
     job.process.send_signal(signal.SIGTERM)
-    assert job.process.wait(25) == -signal.SIGTERM
+    assert job.process.wait(LIMIT) == -signal.SIGTERM
 
 
 def plant_originals(tools):
@@ -229,7 +230,7 @@ def test_it_becomes_the_python_beside_it(server, jobs):
     berth = installed(server, 'echo "$$ $PPID"; shift 2; printf "<%s>" "$@"; echo')
     words = ["--help", "-n", "--", "", "a b", "--print=x", "[1,2]"]
     job = jobs.start(berth, "compat", "gpuselect", *words)
-    assert job.process.wait(25) == 0
+    assert job.process.wait(LIMIT) == 0
     assert job.out.splitlines() == [f"{job.pid} {os.getpid()}", "".join(f"<{word}>" for word in ["gpuselect", *words])]
 
 

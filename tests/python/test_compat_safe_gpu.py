@@ -138,6 +138,7 @@ except RuntimeError as error:
 
 # Giving back.
 
+@pytest.mark.each_harbour
 def test_release_gives_the_gpus_back_while_the_script_runs(server, scripts):
     job = scripts.hold(NOTHING + SAY_ENVIRONMENT + """
 owner = safe_gpu.GPUOwner(placeholder_fn=nothing)
@@ -260,6 +261,7 @@ def test_more_than_the_card_with_the_display(server, scripts):
 
 # Nobody else gets it.
 
+@pytest.mark.each_harbour
 def test_many_at_once(server, scripts):
     said = contend(scripts, [NOTHING + """
 try:
@@ -272,6 +274,7 @@ except RuntimeError:
     assert states(server) == ["leased"] * 4
 
 
+@pytest.mark.each_harbour
 def test_a_killed_script_leaves_nothing(server, scripts):
     job = scripts.hold("from safe_gpu import safe_gpu\ngpu_owner = safe_gpu.GPUOwner(4)\n")
     assert states(server) == ["leased"] * 4

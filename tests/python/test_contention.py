@@ -8,6 +8,7 @@ import pytest
 from compat_scripts import Scripts
 from conftest import BERTH, wait_until
 from pythons import PACKAGE, all_free
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -46,6 +47,7 @@ WAYS = {
 }
 
 
+@pytest.mark.each_harbour
 def test_fifty_programs_and_no_gpu_twice(server):
     scripts = Scripts(server)
     programs = server.folder / "holder.py"
@@ -61,13 +63,14 @@ def test_fifty_programs_and_no_gpu_twice(server):
                 command = scripts.command(HOLD + code)
             some.append((way, scripts.jobs.start(*command, cwd=server.folder)))
         for way, job in some:
-            assert job.process.wait(120) == 0, (way, job.out, job.err)
+            assert job.process.wait(LIMIT) == 0, (way, job.out, job.err)
             assert job.out.count("held") == 1, (way, job.out, job.err)
         wait_until(lambda: all_free(server))
     finally:
         scripts.jobs.stop()
 
 
+@pytest.mark.each_harbour
 def test_fifty_programs_of_which_some_are_killed(server):
     """Whoever is killed takes its GPU's file with it, so what is asserted here is that all others come through."""
     scripts = Scripts(server)

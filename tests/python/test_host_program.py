@@ -5,6 +5,7 @@ import os
 
 import pytest
 from pythons import python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -46,7 +47,7 @@ def test_waiting_for_the_lock_has_an_end_and_leaves_signals_alone(python):
     try:
         programs = {name: python.start(PROGRAM.replace("HABIT", habit)) for name, habit in HABITS.items()}
         for name, program in programs.items():
-            assert program.process.wait(90) == 0, (name, program.err)
+            assert program.process.wait(LIMIT) == 0, (name, program.err)
             [error, last] = program.out.splitlines()
             assert f"(pid {os.getpid()}, " in error and "kill -CONT" in error, name
             assert last == "as before", name

@@ -8,6 +8,7 @@ import sys
 import pytest
 from conftest import ROOT, wait_until
 from pythons import PACKAGE, all_free, python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -114,7 +115,7 @@ def installed(tmp_path_factory):
 def run_installed(installed, server, *command):
     env = {**server.env, "PATH": f"{installed / 'bin'}:/usr/bin:/bin"}
     result = subprocess.run([installed / "bin" / command[0], *command[1:]], env=env, capture_output=True, text=True,
-                            stdin=subprocess.DEVNULL, timeout=60)
+                            stdin=subprocess.DEVNULL, timeout=LIMIT)
     assert (result.returncode, result.stderr) == (0, ""), result
     return result.stdout.strip()
 

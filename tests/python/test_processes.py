@@ -8,6 +8,7 @@ import pytest
 from conftest import BERTH, wait_until
 from leasing import eventually
 from pythons import all_free, first_line, leased, python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -16,6 +17,7 @@ def kill(pid):
     os.kill(int(pid), signal.SIGKILL)
 
 
+@pytest.mark.each_harbour
 def test_kill_9_frees(python):
     job = python.start("say(berth.acquire(4).indices); stay()")
     first_line(job)
@@ -24,6 +26,7 @@ def test_kill_9_frees(python):
     assert waiter.gpus() == "0"
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("take", ["lease = berth.acquire()", "berth.acquire()"])
 def test_a_fork_holds_the_lease_until_it_ends(python, take):
     """Also where nobody has kept its object."""
@@ -44,6 +47,7 @@ def test_a_fork_holds_the_lease_until_it_ends(python, take):
     wait_until(lambda: all_free(python.server))
 
 
+@pytest.mark.each_harbour
 def test_a_fork_while_another_thread_makes_the_harbour_does_not_keep_it_locked(python):
     """Who makes it keeps it locked for a moment, for those who have a lease to put back."""
     python.server.harbour.rmdir()
@@ -66,6 +70,7 @@ def test_a_fork_while_another_thread_makes_the_harbour_does_not_keep_it_locked(p
     kill(pid)
 
 
+@pytest.mark.each_harbour
 def test_a_fork_that_releases_only_lets_go_itself(python):
     assert python.says("""
         import os
@@ -80,6 +85,7 @@ def test_a_fork_that_releases_only_lets_go_itself(python):
     """) == "['leased', 'free', 'free', 'free']\n['free', 'free', 'free', 'free']"
 
 
+@pytest.mark.each_harbour
 def test_a_fork_stands_inside_the_lease_and_can_ask_itself(python):
     """Its helper is its own, and its parent's goes on."""
     assert python.says("""
@@ -169,6 +175,7 @@ SENT = """
 """
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("method", METHODS)
 def test_a_lease_that_is_sent_to_a_child_is_held_and_seen_there(python, method):
     job = python.start_script(python.script("sent.py", SENT), method)
@@ -204,6 +211,7 @@ def test_a_pool_of_workers_works_and_leaves_nothing_behind(python, method):
                                          "['free', 'free', 'free', 'free']"], result.stderr
 
 
+@pytest.mark.each_harbour
 def test_what_becomes_of_the_program_by_exec_holds_the_lease(python):
     job = python.start("""
         import os
@@ -239,6 +247,7 @@ def test_a_program_that_was_started_holds_the_lease(python, start):
     wait_until(lambda: all_free(python.server))
 
 
+@pytest.mark.each_harbour
 def test_who_waits_in_a_thread_leaves_no_ticket_to_a_fork(python):
     """The fork would keep it in the queue long after the program is gone."""
     holder = python.start("say(berth.acquire(4).indices); stay()")
@@ -278,6 +287,7 @@ def test_there_is_no_thread_at_a_fork(python):
     """).split() == ["2", "1", "2"]
 
 
+@pytest.mark.each_harbour
 def test_the_end_of_a_program_whose_daemon_threads_are_at_work(python):
     """Python ends such threads wherever they ask for the interpreter: not inside of us, which would be an abort."""
     for _ in range(10):
@@ -298,6 +308,7 @@ def test_the_end_of_a_program_whose_daemon_threads_are_at_work(python):
         """, env={"PYTHONWARNINGS": "ignore"})  # Python 3.12 says that there are threads
 
 
+@pytest.mark.each_harbour
 def test_forks_while_threads_lease_disturb_nobody(python):
     assert python.says("""
         import os, threading, warnings
@@ -324,10 +335,11 @@ def test_forks_while_threads_lease_disturb_nobody(python):
         done.set()
         for thread in threads: thread.join()
         say(min(counts) > 0)
-    """, timeout=120) == "True"
+    """, timeout=LIMIT) == "True"
     wait_until(lambda: all_free(python.server))
 
 
+@pytest.mark.each_harbour
 def test_a_lease_that_somebody_deletes_is_put_back(python):
     job = python.start("""
         lease = berth.acquire()
@@ -351,6 +363,7 @@ def test_a_lease_that_somebody_deletes_is_put_back(python):
     assert lease_id in job.err
 
 
+@pytest.mark.each_harbour
 def test_leases_are_watched_after_a_fork_in_a_thread(python):
     """Also while the main thread does nothing that could begin it again."""
     job = python.start("""
@@ -393,12 +406,14 @@ def test_a_worker_that_gets_the_same_lease_again_and_again_holds_it_once(python)
     assert result.stdout.split() == ["1", "1"], result
 
 
+@pytest.mark.each_harbour
 def test_a_program_in_a_lease_that_has_ended_asks_the_queue(python):
     result = python.run("say(berth.acquire().indices)", env={"BERTH_LEASE": "abcd2345", "CUDA_VISIBLE_DEVICES": "3"})
     assert result.stdout == "[0]\n"
     assert "BERTH_LEASE" in result.stderr
 
 
+@pytest.mark.each_harbour
 def test_a_shells_lease_can_be_given_back_while_a_program_of_it_runs(python):
     """It is the shell's: to import berth does not keep it."""
     script = python.script("program.py", "say(berth.status()[0].state)\nstay()\n")

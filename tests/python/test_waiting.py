@@ -9,6 +9,7 @@ import pytest
 from conftest import wait_until
 from leasing import eventually
 from pythons import all_free, cpu_ticks, first_line, leased, python  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -36,6 +37,7 @@ def helpers(job):
     return found
 
 
+@pytest.mark.each_harbour
 def test_ctrl_c_ends_the_waiting_and_leaves_the_queue(python, holder):
     waiter = python.start("""
         try:
@@ -56,11 +58,12 @@ def test_ctrl_c_in_a_terminal_gives_the_usual_end(python, holder):
     waiter = python.start("berth.acquire(progress=True)")
     waiter.waits()
     waiter.process.send_signal(signal.SIGINT)
-    assert waiter.process.wait(25) == -signal.SIGINT
+    assert waiter.process.wait(LIMIT) == -signal.SIGINT
     assert "KeyboardInterrupt" in waiter.err
     assert not python.server.status()["queue"]
 
 
+@pytest.mark.each_harbour
 def test_a_handler_that_returns_keeps_the_place(python, holder):
     """Runs while it waits, as often as the signal comes, and the ticket stays the same."""
     waiter = python.start("""
@@ -74,7 +77,7 @@ def test_a_handler_that_returns_keeps_the_place(python, holder):
         waiter.process.send_signal(signal.SIGUSR1)
         wait_until(lambda: waiter.out.count("handled") == count, lambda: waiter.err)
     holder.end()
-    assert waiter.process.wait(25) == 0
+    assert waiter.process.wait(LIMIT) == 0
     assert waiter.out.splitlines() == [f"handled {ticket}"] * 3 + [ticket]
 
 
@@ -89,7 +92,7 @@ def test_a_signal_while_the_driver_is_asked_does_no_harm(python):
     """)
     wait_until(lambda: helpers(waiter))
     waiter.process.send_signal(signal.SIGUSR1)
-    assert waiter.process.wait(60) == 0
+    assert waiter.process.wait(LIMIT) == 0
     assert waiter.out.splitlines() == ["begin", "handled", "[0]"], waiter.err
 
 
@@ -132,6 +135,7 @@ def test_signals_that_come_faster_than_the_driver_answers(python):
     """) == "[0]\n[0]"
 
 
+@pytest.mark.each_harbour
 def test_no_interrupt_loses_a_lease(python):
     """Ctrl-C at any step of Python's: in the end nothing is leased but what the program still has in hand."""
     said = python.says("""
@@ -208,6 +212,7 @@ def test_what_arrives_while_it_waits_reaches_an_event_loop(python, holder):
     assert first_line(waiter) == "the loop has it"
 
 
+@pytest.mark.each_harbour
 def test_other_threads_go_on_and_a_thread_can_wait(python, holder):
     waiter = python.start("""
         import threading
@@ -240,10 +245,11 @@ def test_ctrl_c_is_the_main_threads_while_another_waits(python, holder):
     waiter.waits()
     waiter.process.send_signal(signal.SIGINT)
     assert first_line(waiter) == "main has it 1"
-    assert waiter.process.wait(25) == 0
+    assert waiter.process.wait(LIMIT) == 0
     wait_until(lambda: not python.server.status()["queue"])
 
 
+@pytest.mark.each_harbour
 def test_many_tasks_can_wait(python, holder):
     """More than any pool of threads has."""
     waiter = python.start("""
@@ -265,11 +271,12 @@ def test_many_tasks_can_wait(python, holder):
     assert first_line(waiter) == "waiting"
     waiter.process.stdin.close()
     holder.end()
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines()[1] == "40 granted"
     assert all_free(python.server)
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_task_leaves_the_queue(python, holder):
     waiter = python.start("""
         import asyncio
@@ -297,10 +304,11 @@ def test_a_cancelled_task_leaves_the_queue(python, holder):
                 say("refused")
         asyncio.run(main())
     """)
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines() == ["cancelled", "gone", "late", "refused"]
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("when", ["task.cancel()", "loop.call_soon(task.cancel)"])
 def test_a_task_that_is_cancelled_at_the_moment_of_its_grant_keeps_nothing(python, when):
     """Before the loop has heard of the grant, or between that and the task."""
@@ -348,6 +356,7 @@ def test_a_loop_that_forgets_to_release_hears_that_it_waits_for_itself(python):
     assert said[1:] == ["[0]"]
 
 
+@pytest.mark.each_harbour
 def test_the_callback_hears_position_and_reason(python, holder):
     first = python.start("berth.acquire(4, progress=True, time='1h'); say('first'); stay()")
     first.waits()
@@ -400,6 +409,7 @@ def test_a_python_that_waits_uses_no_processor(python, holder):
     wait_until(quiet, lambda: before)
 
 
+@pytest.mark.each_harbour
 def test_python_and_the_command_line_wait_in_one_queue(python, holder):
     order = []
     for number in range(6):
@@ -416,6 +426,7 @@ def test_python_and_the_command_line_wait_in_one_queue(python, holder):
         assert job.end() == 0
 
 
+@pytest.mark.each_harbour
 def test_a_cancelled_ticket_is_not_granted(python, holder):
     waiter = python.start("""
         try:
@@ -459,6 +470,7 @@ FORKS = {
 }
 
 
+@pytest.mark.each_harbour
 @pytest.mark.parametrize("way", FORKS)
 def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way):
     """The child returns into the wait. It gets an error, and can ask for GPUs itself; the parent keeps its place."""
@@ -490,5 +502,5 @@ def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way)
     [ticket] = python.server.status()["queue"]
     assert ticket["pid"] == waiter.pid
     holder.process.kill()
-    assert waiter.process.wait(60) == 0, waiter.err
+    assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines()[-1] == "the parent has [0]"

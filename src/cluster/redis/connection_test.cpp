@@ -15,6 +15,7 @@
 namespace berth {
 namespace {
 
+using testing::contains;
 using testing::FakeServer;
 using testing::RedisServer;
 
@@ -35,10 +36,6 @@ Error open_error(const RedisUrl& url) {
         << opened.error().message;
   }
   return opened.error();
-}
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
 }
 
 TEST(RedisConnection, commands_and_replies) {

@@ -12,6 +12,7 @@
 namespace berth {
 namespace {
 
+using testing::contains;
 using testing::RedisServer;
 
 RedisUrl sentinel_url(const std::vector<std::uint16_t>& ports,
@@ -23,10 +24,6 @@ RedisUrl sentinel_url(const std::vector<std::uint16_t>& ports,
 }
 
 constexpr std::uint16_t kClosedPort = 1;  // nothing listens on it
-
-bool contains(const std::string& text, std::string_view part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(Sentinel, leads_to_the_master) {
   const RedisServer server = RedisServer::on_port();

@@ -44,7 +44,7 @@ class HistoryStreamTest : public ::testing::Test {
   History read() {
     auto history = read_all_history(server_.url(), {}, [](const HistoryEntry&) { return true; });
     EXPECT_TRUE(history) << history.error().message;
-    return std::move(*history);
+    return history ? std::move(*history) : History{};
   }
   std::int64_t length() { return redis_.call({"XLEN", "berth:history"})->integer().value_or(-1); }
   UserFolder folder() { return std::move(*open_own_folder(temporary_folder_.path() + "/archive")); }

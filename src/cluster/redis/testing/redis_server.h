@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 #include <utility>
 #include <vector>
@@ -12,6 +13,10 @@
 #include "cluster/redis/url.h"
 
 namespace berth::testing {
+
+inline bool contains(const std::string& text, std::string_view part) {
+  return text.find(part) != std::string::npos;
+}
 
 // A folder that the destructor deletes, with everything in it.
 class TemporaryFolder {
