@@ -136,7 +136,8 @@ void declare_commands(const Command& called, CommandContext& context) {
   const bool shows_all = called.define == define_help || called.define == define_completion;
   for (const Command& command : commands()) {
     if (!shows_all && &command != &called) continue;
-    DeclaredCommand& declared = context.commands.emplace_back(DeclaredCommand{command});
+    context.commands.push_back({command});
+    DeclaredCommand& declared = context.commands.back();
     declared.action = command.define(declared.flags, context);
     if (command.uses_harbour) add_url_flag(declared.flags);
   }
