@@ -1,13 +1,17 @@
 # Functions that build a folder of the project: a static library and its test program.
 
 add_library(berth_flags INTERFACE)
-target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Werror
+target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+  $<$<BOOL:${BERTH_WERROR}>:-Werror>
   -ffunction-sections -fdata-sections)  # so that the linker can remove unused code, see berth_ships()
 # Only clang checks which mutex guards what; see src/base/thread_annotations.h.
 target_compile_options(berth_flags INTERFACE
   "$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Werror=thread-safety>")
 target_compile_definitions(berth_flags INTERFACE BERTH_VERSION="${PROJECT_VERSION}")
 target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${PROJECT_SOURCE_DIR}")
+# The headers of libraries that have no target of CMake, in case they are not in the compiler's own folders.
+target_include_directories(berth_flags SYSTEM INTERFACE "${FMT_HEADERS}" "${TOMLPLUSPLUS_HEADERS}" "${HIREDIS_HEADERS}"
+  "${NCURSES_HEADERS}")
 
 # berth_unity(NAME SOURCE...): compiles the sources of NAME in groups of up to eight of one folder, each group as one file.
 # Most of the time to compile a source goes into the headers of its libraries, which the sources of a group share. The
@@ -68,12 +72,23 @@ function(berth_library name)
   endif()
 endfunction()
 
-# berth_ships(NAME): the shipped files need only glibc; all other libraries are linked statically. Call it after the
-# last target_link_libraries() of NAME.
+# Fedora has these in packages of their own, Debian together with the compiler.
+set(berth_static_runtime ON)
+foreach(library libstdc++.a libm.a)
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=${library}
+    OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
+  if(NOT IS_ABSOLUTE "${path}")
+    message(STATUS "no ${library}: linking the shared libraries of the compiler")
+    set(berth_static_runtime OFF)
+  endif()
+endforeach()
+
+# berth_ships(NAME): the shipped files need only glibc; all other libraries are linked statically, if the host has them in
+# that form. Call it after the last target_link_libraries() of NAME.
 function(berth_ships name)
   target_link_libraries(${name} PRIVATE berth_flags)
-  if(NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
-    # Not with sanitizers: their operator new must stay visible to the C++ library.
+  # Not with sanitizers: their operator new must stay visible to the C++ library.
+  if(berth_static_runtime AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
     # Parts of the C++ library that the linker removes refer to libm. The static libm is removed with them; a shared
     # libm would be loaded at every start.

@@ -5,13 +5,22 @@
 // slower to compile.
 #include <fmt/format-inl.h>
 
+// fmt's headers declare these templates as instantiated elsewhere. The list is for fmt 9 to 12.
 FMT_BEGIN_NAMESPACE
-namespace detail {
-// fmt's headers declare these templates as instantiated elsewhere.
-template dragonbox::decimal_fp<float> dragonbox::to_decimal(float) noexcept;
-template dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noexcept;
+#if FMT_VERSION >= 120000
 template locale_ref::locale_ref(const std::locale&);
 template std::locale locale_ref::get<std::locale>() const;
+#endif
+namespace detail {
+#if FMT_VERSION < 120000
+template locale_ref::locale_ref(const std::locale&);
+template std::locale locale_ref::get<std::locale>() const;
+#endif
+#if FMT_VERSION >= 100000 && FMT_VERSION < 120000
+template void vformat_to(buffer<char>&, string_view, vformat_args<>::type, locale_ref);
+#endif
+template dragonbox::decimal_fp<float> dragonbox::to_decimal(float) noexcept;
+template dragonbox::decimal_fp<double> dragonbox::to_decimal(double) noexcept;
 template thousands_sep_result<char> thousands_sep_impl(locale_ref);
 template char decimal_point_impl(locale_ref);
 template void buffer<char>::append(const char*, const char*);

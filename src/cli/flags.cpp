@@ -125,7 +125,8 @@ void Flags::add_text(const char* names, const char* type, const char* help, std:
 
 void Flags::add_repeated_value(const char* names, const char* type, const char* help,
                                ValueParser parse) {
-  add(names, type, help, std::move(parse)).repeatable = true;
+  Option& option = add(names, type, help, std::move(parse));
+  option.repeatable = true;
 }
 
 void Flags::add_choice(const char* names, const char* type, const char* help, std::string& target) {
@@ -142,7 +143,8 @@ void Flags::add_choice(const char* names, const char* type, const char* help, st
 
 void Flags::add_optional_value(const char* names, const char* type, const char* help,
                                ValueParser parse) {
-  add(names, type, help, std::move(parse)).value = Option::Value::optional;
+  Option& option = add(names, type, help, std::move(parse));
+  option.value = Option::Value::optional;
 }
 
 void Flags::add_positionals(const char* name, const char* help, std::vector<std::string>& target) {

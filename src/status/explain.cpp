@@ -232,9 +232,9 @@ Error explain_impossible(const Impossible& impossible, const Request& request,
   } else {
     text = request.uuids ? "no selected GPU is usable" : "this host has no usable GPU";
   }
-  const auto lost = std::count_if(view.gpus.begin(), view.gpus.end(), [](const GpuWithLeases& one) {
-    return one.gpu.health == Health::lost;
-  });
+  const auto lost = static_cast<std::size_t>(
+      std::count_if(view.gpus.begin(), view.gpus.end(),
+                    [](const GpuWithLeases& one) { return one.gpu.health == Health::lost; }));
   if (lost > 0) text += fmt::format(" ({} {} lost)", count_gpus(lost), lost == 1 ? "is" : "are");
   if (impossible.matching > found) {
     text += impossible.largest > Bytes{}

@@ -25,6 +25,9 @@ constexpr std::size_t kReadSize = std::size_t{64} << 10;
 // Limits the memory that a reply takes, besides kMaxRedisReplySize: an element may take ten times
 // as many bytes in memory as on the wire.
 constexpr std::size_t kMaxReplyParts = std::size_t{1} << 20;
+// Of lists in lists. hiredis 0.14 has this limit itself; without a limit the destructor of Reply
+// could use up the stack.
+constexpr int kMaxReplyDepth = 8;
 
 void append_command(std::string& out, const RedisCommand& command) {
   fmt::format_to(std::back_inserter(out), "*{}\r\n", command.size());
@@ -51,31 +54,50 @@ redisReplyObjectFunctions* RespChannel::reply_functions() {
       partial.too_large = true;
       return nullptr;
     }
+    int depth = 0;
+    for (const auto* outer = task->parent; outer != nullptr; outer = outer->parent) {
+      if (++depth > kMaxReplyDepth) return nullptr;
+    }
     if (task->parent == nullptr) return &partial.root;
     return &std::get<Reply::List>(static_cast<Reply*>(task->parent->obj)->value).emplace_back();
   };
-  static redisReplyObjectFunctions functions{
-      [](const redisReadTask* task, char* text, std::size_t size) -> void* {
-        Reply* reply = allocate_reply(task);
-        if (reply == nullptr) return nullptr;
-        auto& error = static_cast<PartialReply*>(task->privdata)->error;
-        if (task->type == REDIS_REPLY_ERROR && !error) error.emplace(text, size);
-        reply->value.emplace<std::string>(text, size);
-        return reply;
-      },
-      [](const redisReadTask* task, int) -> void* {
-        Reply* reply = allocate_reply(task);
-        if (reply != nullptr) reply->value.emplace<Reply::List>();
-        return reply;
-      },
-      [](const redisReadTask* task, long long number) -> void* {
-        Reply* reply = allocate_reply(task);
-        if (reply != nullptr) reply->value = std::int64_t{number};
-        return reply;
-      },
-      [](const redisReadTask* task) -> void* { return allocate_reply(task); },
-      [](void*) {},  // partial_reply_ owns every part
+  static constexpr auto create_string = [](const redisReadTask* task, char* text,
+                                           std::size_t size) -> void* {
+    Reply* reply = allocate_reply(task);
+    if (reply == nullptr) return nullptr;
+    auto& error = static_cast<PartialReply*>(task->privdata)->error;
+    if (task->type == REDIS_REPLY_ERROR && !error) error.emplace(text, size);
+    reply->value.emplace<std::string>(text, size);
+    return reply;
   };
+  static constexpr auto create_integer = [](const redisReadTask* task, long long number) -> void* {
+    Reply* reply = allocate_reply(task);
+    if (reply != nullptr) reply->value = std::int64_t{number};
+    return reply;
+  };
+  // A template, because the members depend on the version of hiredis: 1.0 added RESP3, and the
+  // count of an array was an int before. Berth never asks for RESP3, but any server can send it.
+  static constexpr auto make_functions = []<typename Functions>(Functions functions) {
+    functions.createString = create_string;
+    functions.createArray = [](const redisReadTask* task, auto /*count*/) -> void* {
+      Reply* reply = allocate_reply(task);
+      if (reply != nullptr) reply->value.template emplace<Reply::List>();
+      return reply;
+    };
+    functions.createInteger = create_integer;
+    functions.createNil = [](const redisReadTask* task) -> void* { return allocate_reply(task); };
+    functions.freeObject = [](void*) {};  // partial_reply_ owns every part
+    if constexpr (requires { functions.createDouble; }) {
+      functions.createDouble = [](const redisReadTask* task, double, char* text, std::size_t size) {
+        return create_string(task, text, size);
+      };
+      functions.createBool = [](const redisReadTask* task, int value) {
+        return create_integer(task, value);
+      };
+    }
+    return functions;
+  };
+  static redisReplyObjectFunctions functions = make_functions(redisReplyObjectFunctions{});
   return &functions;
 }
 

@@ -213,12 +213,22 @@ TEST(RespChannel, a_reply_that_is_too_large_is_refused) {
   EXPECT_NE(many.message.find("more than"), std::string::npos) << many.message;
 }
 
-// Most of the bytes look like the protocol.
+TEST(RespChannel, lists_nested_too_deeply_are_refused) {
+  std::string lists;
+  for (int i = 0; i < 100'000; ++i) lists += "*1\r\n";
+  const Error error = flood_with("", lists);
+  EXPECT_EQ(error.kind, ErrorKind::io);
+}
+
+// Most of the bytes look like the protocol, of which hiredis 0.14 knows the older part (RESP2).
 RC_GTEST_PROP(RespChannel, arbitrary_bytes_do_not_crash, ()) {
   const auto pieces = *rc::gen::container<std::vector<std::string>>(rc::gen::oneOf(
       rc::gen::elementOf(std::vector<std::string>{
           "*", "$", ":", "+", "-", "\r\n", "\r", "\n", "1", "-1", "2", "99999", "*2\r\n", "$1\r\n",
           ":1\r\n", "$-1\r\n", "*-1\r\n", "9223372036854775807", "*1\r\n"}),
+      rc::gen::elementOf(std::vector<std::string>{"#t\r\n", ",1.5\r\n", ",inf\r\n", "_\r\n",
+                                                  "(12\r\n", "%1\r\n", "~2\r\n", ">1\r\n",
+                                                  "=5\r\ntxt:a\r\n"}),
       rc::gen::container<std::string>(rc::gen::arbitrary<char>())));
   ConnectedPair pair;
   for (const std::string& piece : pieces) pair.send_reply(piece);
