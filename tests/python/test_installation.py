@@ -77,9 +77,9 @@ def test_a_complete_host_needs_no_network(host):
 def test_all_that_is_missing_is_in_one_line(host):
     assert host.without("/usr/include/fmt").missing() == \
         "cannot build berth; not found: fmt 9 or later; run as root: apt-get install libfmt-dev"
-    assert host.without("/usr/include/hiredis", "/usr/include/CLI", "/usr/include/tl").missing() == \
-        "cannot build berth; not found: CLI11, fmt 9 or later, tl-expected, hiredis; " \
-        "run as root: apt-get install libcli11-dev libfmt-dev libexpected-dev libhiredis-dev"
+    assert host.without("/usr/include/hiredis", "/usr/include/tl").missing() == \
+        "cannot build berth; not found: fmt 9 or later, tl-expected, hiredis; " \
+        "run as root: apt-get install libfmt-dev libexpected-dev libhiredis-dev"
     host.mounts.clear()
     result = host.configure()
     assert result.returncode == 0, result.stdout  # in the same folder, after everything was installed
@@ -88,7 +88,7 @@ def test_all_that_is_missing_is_in_one_line(host):
 def test_every_library_is_looked_for(host):
     host.env["CXX"] = "there-is-no-such-compiler"
     line = host.without("/usr/include").missing()
-    assert line.endswith("apt-get install g++ libcli11-dev libfmt-dev nlohmann-json3-dev libexpected-dev libtomlplusplus-dev "
+    assert line.endswith("apt-get install g++ libfmt-dev nlohmann-json3-dev libexpected-dev libtomlplusplus-dev "
                          "libhiredis-dev libncurses-dev python3-dev"), line
 
 

@@ -77,7 +77,7 @@ redisReplyObjectFunctions* RespChannel::reply_functions() {
   };
   // A template, because the members depend on the version of hiredis: 1.0 added RESP3, and the
   // count of an array was an int before. Berth never asks for RESP3, but any server can send it.
-  static constexpr auto make_functions = []<typename Functions>(Functions functions) {
+  static constexpr auto make_functions = [](auto functions) {
     functions.createString = create_string;
     functions.createArray = [](const redisReadTask* task, auto /*count*/) -> void* {
       Reply* reply = allocate_reply(task);
