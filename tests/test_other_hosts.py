@@ -153,7 +153,7 @@ def test_nothing_of_it_stands_in_a_command_line(lab):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_signals_are_passed_on(lab, number):
     name = signal.Signals(number).name[3:]
-    script = f"trap 'echo got {name}; kill $!; wait; exit 9' {name}; echo ready; sleep 1000 & wait"
+    script = f"trap 'echo got {name}; kill $!; wait; exit 9' {name}; sleep 1000 & echo ready; wait"
     job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "bash", "-c", script)
     assert job.stdout.readline() == "ready\n"
     os.kill(child_of(job.pid), number)

@@ -316,9 +316,8 @@ bool PythonLease::release() {
   const bool already_released = std::exchange(released_, true);
   if (!already_released) record_profile_run();
   set_inheritable_bell(UniqueFd());
-  // A helper process that the watcher is starting holds a copy of the bell until its exec.
-  const bool ended =
-      lease_.release(std::chrono::milliseconds(is_watcher_querying_driver() ? 20 : 0));
+  const bool ended = lease_.release(is_watcher_querying_driver() ? Lease::kForkPatience
+                                                                 : std::chrono::milliseconds(0));
   if (!already_released) archive_later(location_, current_history_entry_locked(Ending::released));
   return ended;
 }

@@ -42,6 +42,10 @@ class Lease {
   // shell scripts choose. Empty, with errno set, if there is no descriptor left.
   UniqueFd make_inheritable_bell() const;
 
+  // The patience for release() after a fork: a helper process that was started a moment ago still
+  // has the bell, until it closes its descriptors.
+  static constexpr std::chrono::milliseconds kForkPatience{200};
+
   // Closes the bell and removes the lease's files. False if other processes hold the bell, even
   // after `patience`: then the lease stays until they have ended. Works on a full disk.
   bool release(std::chrono::milliseconds patience = std::chrono::milliseconds(0));

@@ -23,8 +23,6 @@ using Clock = std::chrono::steady_clock;
 
 // A shorter run says little about the next one; it is recorded only if the user named the job.
 constexpr std::chrono::seconds kMinRecordedRunTime(1);
-// A helper that was forked a moment ago still has the bell until it closes its descriptors.
-constexpr std::chrono::milliseconds kReleasePatience(200);
 
 // For when the job's main process has ended but other processes of the job still hold the lease.
 void report_remaining_holders(const Lease& lease) {
@@ -137,7 +135,7 @@ class Attempt {
     const bool profiling_run = lease_.record().is_profiling_run;
     if (profiling_run) record_outcome(lease_, end, run_time, options_);
     probe_.close_session();
-    if (!lease_.release(kReleasePatience)) report_remaining_holders(lease_);
+    if (!lease_.release(Lease::kForkPatience)) report_remaining_holders(lease_);
     if (WIFSIGNALED(status)) {
       record(Ending::killed, WTERMSIG(status));
     } else {

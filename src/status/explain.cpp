@@ -80,8 +80,9 @@ std::string describe_unusable(const GpuWithLeases& gpu_view) {
 
 std::string describe_lack_of_memory(const Blocker& blocker, const GpuWithLeases& gpu_view,
                                     const Request& request, const HostView& view) {
-  const std::string less =
-      request.memory ? fmt::format("less than {}", format_size(*request.memory)) : "no memory";
+  const std::string less = request.memory
+                               ? fmt::format("less than {} of memory", format_size(*request.memory))
+                               : "too little memory";
   if (!blocker.leases.empty()) {
     return fmt::format(" shared with {}: {} left", describe_holders(blocker.leases, view), less);
   }
