@@ -451,8 +451,8 @@ class AcquireLoop {
 
   Clock::duration pick_audit_interval() {
     const milliseconds minimum = audit_interval(kMinAuditInterval);
-    return minimum +
-           milliseconds(random_() % std::min(minimum, milliseconds(kAuditJitter)).count());
+    const milliseconds jitter = std::min(minimum, milliseconds(kAuditJitter));
+    return minimum + milliseconds(static_cast<std::int64_t>(random_()) % jitter.count());
   }
 
   // Removes this client's files. The client behind it watches its bell and notices.
