@@ -182,6 +182,9 @@ void RedisTransaction::restore_lost_leases(const std::vector<Client>& local) {
 }
 
 Result<std::optional<Client>> RedisTransaction::read_ticket(const TicketName& name) {
+  // A ticket that this transaction ends has left the queue: ring_front() must ring the next one.
+  const auto& ended = change_.tickets_to_end;
+  if (std::find(ended.begin(), ended.end(), name.id) != ended.end()) return std::nullopt;
   const auto entry = tickets_.find(name.id);
   if (entry != tickets_.end()) return check_client(entry->second, EntryKind::ticket);
   if (snapshot_.has_all_tickets) return std::nullopt;

@@ -488,6 +488,20 @@ TEST_F(RedisTransactionTest, a_release_rings_the_first_live_ticket) {
   EXPECT_EQ(redis_.call({"LLEN", "berth:ring:" + carol.record.id})->integer(), 1);
 }
 
+// The client of the cancelled ticket may be stopped a moment later, and then wakes no other client.
+TEST_F(RedisTransactionTest, a_cancellation_rings_the_ticket_behind) {
+  TestClient first = make_client(harbour_);
+  TestClient second = make_client(harbour_);
+  const TicketName cancelled = enqueue(first);
+  enqueue(second);
+  ASSERT_TRUE(redis_.call({"DEL", "berth:ring:" + second.record.id}));
+  const auto transaction = begin();
+  ASSERT_TRUE(transaction->end_ticket(cancelled));
+  ASSERT_TRUE(transaction->ring_front());
+  ASSERT_TRUE(transaction->commit().value_or(false));
+  EXPECT_EQ(redis_.call({"LLEN", "berth:ring:" + second.record.id})->integer(), 1);
+}
+
 TEST_F(RedisTransactionTest, invalid_entries_are_ignored_and_reported) {
   const std::string huge(10 << 20, 'x');
   for (const std::string& value : {std::string("{}"), std::string("\xff\xfe"), huge}) {
