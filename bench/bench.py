@@ -202,7 +202,7 @@ def queue(bench):
         cpu, memory = queue_bench.idle(build.berth, job(build), bench.env(build, BERTH_SIM="1x24GiB"), bench.folder, longest)
         return [Sample(f"CPU time of {longest} idle waiters in {queue_bench.IDLE_SECONDS} s (s)", cpu, limit=0.1),
                 Sample("resident memory of a waiter (MiB)", memory, limit=3.0)]
-    yield Measurement(1, idle)  # CPU time and memory depend little on what else runs
+    yield Measurement(1, idle)  # each takes 45 s and more
 
     with contextlib.ExitStack() as stack:
         @functools.cache
