@@ -27,6 +27,7 @@ void unmap_code() {
       if (segment.p_type != PT_LOAD || (segment.p_flags & PF_W) != 0) continue;
       const ElfW(Addr) begin = (object->dlpi_addr + segment.p_vaddr) / page * page;
       const ElfW(Addr) end = object->dlpi_addr + segment.p_vaddr + segment.p_memsz;
+      // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader describes addresses as numbers
       ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
     }
     return 0;
