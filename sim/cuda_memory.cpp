@@ -137,3 +137,13 @@ extern "C" __attribute__((visibility("default"))) int berth_sim_set_utilization(
                                           percent);
   return cuda::success;
 }
+
+// An extension: how often NVML listed the compute processes of a device's card, for any process.
+extern "C" __attribute__((visibility("default"))) unsigned long long berth_sim_process_lists(
+    int device) {
+  const Driver* driver = current_driver();
+  if (driver == nullptr || device < 0 || static_cast<std::size_t>(device) >= driver->devices.size())
+    return 0;
+  const Unit& unit = driver->devices[static_cast<std::size_t>(device)];
+  return driver->machine.state().process_lists(unit.card);
+}

@@ -26,6 +26,7 @@ struct Options {
   std::vector<Step> curve;
   unsigned utilization = 90;
   std::optional<std::chrono::nanoseconds> time;
+  unsigned samples = 0;
   std::size_t gpus = 0;
   int exit_code = 0;
   std::string log;
@@ -55,6 +56,14 @@ void sleep_until(std::int64_t time_ns) {
   end.tv_nsec = time_ns % 1'000'000'000;
   while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &end, nullptr) == EINTR) {
   }
+}
+
+// Waits until the driver has listed the job's processes `count` times, which is when a sampler has
+// seen their memory.
+void wait_for_samples(const JobGpu& gpu, unsigned count) {
+  constexpr std::int64_t interval_ns = 5'000'000;
+  const auto end = gpu.process_lists() + count;
+  while (gpu.process_lists() < end) sleep_until(monotonic_ns() + interval_ns);
 }
 
 // Writes each line by one write(2), so that the lines of jobs that share a log do not mix.
@@ -105,8 +114,9 @@ int run(const Options& options) {
       return report_error(logged.error());
     print_start_line(options, *gpus);
   }
-  while (!end) ::pause();
-  sleep_until(*end);
+  while (!end && options.samples == 0) ::pause();
+  if (end) sleep_until(*end);
+  wait_for_samples(gpus->front(), options.samples);
   if (const auto logged = write_log(options, "end", *gpus); !logged)
     return report_error(logged.error());
   return options.exit_code;
@@ -126,6 +136,7 @@ constexpr const char* kHelp =
     "  --curve STEPS    Memory over time, instead of --mem, such as 0s:1GiB,2s:4GiB\n"
     "  --util PCT       Utilization that the driver reports (default 90)\n"
     "  --time DURATION  Run time (default: until killed)\n"
+    "  --samples N      Run until the driver listed the first GPU's processes N times, too\n"
     "  --gpus N         Use only the first N visible GPUs (default: all)\n"
     "  --fail CODE      Exit code at the end of the run (default 0)\n"
     "  --log FILE       File to which to append a JSON line at start and end\n"
@@ -155,6 +166,7 @@ Result<void> set_option(Options& options, std::string_view name, std::string_vie
   if (name == "curve") options.curve = TRY(parse_curve(value));
   if (name == "util") options.utilization = TRY(parse_between(value, 0U, 100U));
   if (name == "time") options.time = TRY(parse_duration(value));
+  if (name == "samples") options.samples = TRY(parse_between(value, 0U, 1'000'000U));
   if (name == "gpus") options.gpus = TRY(parse_between<std::size_t>(value, 1, 64));
   if (name == "fail") options.exit_code = TRY(parse_between(value, 0, 255));
   if (name == "log") options.log = value;
@@ -165,10 +177,11 @@ Result<void> set_option(Options& options, std::string_view name, std::string_vie
 }  // namespace
 
 int main_of_job(int argc, char** argv) {
-  static constexpr std::array<option, 11> flags{{{"mem", required_argument, nullptr, 0},
+  static constexpr std::array<option, 12> flags{{{"mem", required_argument, nullptr, 0},
                                                  {"curve", required_argument, nullptr, 0},
                                                  {"util", required_argument, nullptr, 0},
                                                  {"time", required_argument, nullptr, 0},
+                                                 {"samples", required_argument, nullptr, 0},
                                                  {"gpus", required_argument, nullptr, 0},
                                                  {"fail", required_argument, nullptr, 0},
                                                  {"log", required_argument, nullptr, 0},

@@ -27,6 +27,7 @@ struct CudaCalls {
   const char* (*problem)() = nullptr;
   int (*problem_is_usage)() = nullptr;
   int (*set_utilization)(int, unsigned) = nullptr;
+  unsigned long long (*process_lists)(int) = nullptr;
 };
 
 namespace {
@@ -56,6 +57,7 @@ Result<void> bind_all(void* library, CudaCalls& cuda) {
   bind(library, "berth_sim_problem", cuda.problem);
   bind(library, "berth_sim_problem_is_usage", cuda.problem_is_usage);
   bind(library, "berth_sim_set_utilization", cuda.set_utilization);
+  bind(library, "berth_sim_process_lists", cuda.process_lists);
   if (missing == nullptr) return {};
   return fail(ErrorKind::no_driver, fmt::format("libcuda.so.1 is too old: {} is missing", missing));
 }
@@ -150,6 +152,10 @@ Result<void> JobGpu::resize(Bytes memory) {
 
 void JobGpu::set_utilization(unsigned percent) const {
   if (cuda_.set_utilization != nullptr) cuda_.set_utilization(device_, percent);
+}
+
+unsigned long long JobGpu::process_lists() const {
+  return cuda_.process_lists == nullptr ? 0 : cuda_.process_lists(device_);
 }
 
 }  // namespace berth::sim

@@ -22,6 +22,9 @@ class JobGpu {
   void set_utilization(unsigned percent) const;
   const std::string& uuid() const { return uuid_; }
 
+  // How often the simulated driver listed the GPU's processes; see docs/simulated-driver.md.
+  unsigned long long process_lists() const;
+
  private:
   const CudaCalls& cuda_;
   int device_;

@@ -184,6 +184,10 @@ TEST(Processes, AreThereForAsLongAsTheyLive) {
     cuda::DevicePointer pointer = 0;
     EXPECT_EQ(cuda.call("cuMemAlloc_v2", &pointer, static_cast<std::size_t>(gib(3).count)), 0);
     EXPECT_EQ(cuda.call("berth_sim_set_utilization", 0, 60U), 0);
+    const auto lists = [&] { return cuda.call<unsigned long long>("berth_sim_process_lists", 0); };
+    EXPECT_EQ(lists(), 1U);
+    point();
+    EXPECT_EQ(lists(), 2U);
     point();
   });
   ASSERT_TRUE(child.wait_for_point());
@@ -196,6 +200,8 @@ TEST(Processes, AreThereForAsLongAsTheyLive) {
   nvml::Utilization rates{};
   EXPECT_EQ(nvml.call("nvmlDeviceGetUtilizationRates", card, &rates), 0);
   EXPECT_EQ(rates.gpu, 60U);
+  child.go_on();
+  ASSERT_TRUE(child.wait_for_point());
   child.kill();
   EXPECT_EQ(listed(), 0U);
   EXPECT_EQ(nvml.call("nvmlDeviceGetUtilizationRates", card, &rates), 0);

@@ -11,6 +11,7 @@ namespace {
 // The processes that a list of this kind shows for a card or an instance.
 std::vector<Process> list_processes(const Machine& machine, const Unit& unit, ProcessKind kind) {
   auto processes = machine.processes_on(unit.card);
+  if (kind == ProcessKind::compute) machine.state().count_process_list(unit.card);
   std::erase_if(processes, [&](const Process& process) {
     return process.kind != kind || (unit.instance && process.unit != unit);
   });

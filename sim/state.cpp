@@ -113,7 +113,9 @@ struct StateLayout {
   Counter boot;   // the boot that `start` belongs to
   Counter start;  // CLOCK_BOOTTIME when the server started
   std::atomic<std::uint32_t> slots_ever_used;
-  Counter init_calls;  // 0 in files of earlier versions, which had no use for these bytes
+  // Both are 0 in files of earlier versions, which had no use for these bytes.
+  Counter init_calls;
+  std::array<Counter, kMaxCards> process_lists;
   alignas(4096) std::array<StateSlot, kMaxSlots> slots;
 };
 
@@ -212,6 +214,7 @@ void StateFile::update_boot() {
   if (layout_->boot == boot) return;
   layout_->start = boot_clock();
   layout_->init_calls = 0;
+  for (Counter& lists : layout_->process_lists) lists = 0;
   layout_->boot = boot;
 }
 
@@ -227,6 +230,14 @@ std::uint64_t StateFile::init_calls() const {
 
 void StateFile::count_init_call() {
   ++layout_->init_calls;
+}
+
+std::uint64_t StateFile::process_lists(std::size_t card) const {
+  return layout_->process_lists[card];
+}
+
+void StateFile::count_process_list(std::size_t card) {
+  ++layout_->process_lists[card];
 }
 
 // Appends the use of `card` by the slot's owner, if it has one.

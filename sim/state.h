@@ -55,6 +55,10 @@ class StateFile {
   std::uint64_t init_calls() const;
   void count_init_call();
 
+  // How often NVML listed the compute processes of a card since that time, for any process.
+  std::uint64_t process_lists(std::size_t card) const;
+  void count_process_list(std::size_t card);
+
   // The use by each live process with a context on `card`, in the order of slots. Takes no lock;
   // thread-safe.
   std::vector<ProcessUse> uses_on(std::size_t card) const;

@@ -180,7 +180,7 @@ def processes():
     for name in os.listdir("/proc"):
         if not name.isdigit():
             continue
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{name}/stat") as file:
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{name}/stat", errors="replace") as file:
             yield int(name), file.read().rpartition(")")[2].split()
 
 

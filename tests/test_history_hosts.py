@@ -56,7 +56,7 @@ class Host(Server):
         return [json.loads(line) for line in result.stdout.splitlines()]
 
     def learn(self, *flags, gib=5):
-        return self.berth("run", "--mem", "auto", "--job", "train", *flags, "--", SIM_JOB, "--quiet", "--time", "300ms",
+        return self.berth("run", "--mem", "auto", "--job", "train", *flags, "--", SIM_JOB, "--quiet", "--samples", "5",
                           "--mem", f"{gib}GiB")
 
     def unsent(self):

@@ -15,9 +15,14 @@ MIB_5G = 5 * 1024
 
 
 def sim_job(*flags):
-    """A job that says that it runs, until nobody holds its stdin any more."""
+    """A job that prints its GPUs, and uses memory until its stdin is closed."""
     words = " ".join(flags)
     return ["sh", "-c", f'{SIM_JOB} --quiet {words} & echo "$BERTH_GPUS"; read -r line; kill $!; exit 0']
+
+
+def measured_job(*flags):
+    """A job that prints its GPUs, waits until its stdin is closed, and then uses memory until it was measured."""
+    return ["sh", "-c", f'echo "$BERTH_GPUS"; read -r line; exec {SIM_JOB} --quiet --samples 5 {" ".join(flags)}']
 
 
 def hold_memory(server, jobs, gib):
@@ -29,7 +34,7 @@ def hold_memory(server, jobs, gib):
 def learn(server, *flags, times=1, job="train", env=None):
     """Has a type run to its end, so that it is known."""
     for _ in range(times):
-        result = server.berth("run", "--mem", "auto", "--job", job, "--", SIM_JOB, "--quiet", "--time", "1s",
+        result = server.berth("run", "--mem", "auto", "--job", job, "--", SIM_JOB, "--quiet", "--samples", "5",
                               *(flags or ("--mem", "5GiB")), env=env)
         assert (result.returncode, result.stderr) == (0, "")
 
@@ -82,7 +87,7 @@ def test_the_whole_process_tree_counts_and_no_other_lease(server, jobs):
     """Two jobs of the same user on one GPU, one of them with a grandchild there as well."""
     server.use("1x24GiB")
     other = jobs.hold("--mem", "8GiB", command=sim_job("--mem", "7GiB"))
-    two = f"{SIM_JOB} --quiet --mem 2GiB --time 600ms & {SIM_JOB} --quiet --mem 1GiB --time 600ms; wait"
+    two = f"{SIM_JOB} --quiet --mem 2GiB --time 600ms --samples 5 & {SIM_JOB} --quiet --mem 1GiB --samples 5; wait"
     server.berth("run", "--mem", "4GiB", "--", "sh", "-c", two)
     assert history(server)[-1]["gpus"][0]["peak_mib"] == 3072
     assert other.end() == 0
@@ -124,7 +129,7 @@ def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(serve
 def test_jobs_of_unknown_type_are_known_by_their_script(server):
     for folder in ("one", "two"):
         (server.folder / folder).mkdir()
-        (server.folder / folder / "train.sh").write_text(f"exec {SIM_JOB} --quiet --mem $1 --time 1s\n")
+        (server.folder / folder / "train.sh").write_text(f"exec {SIM_JOB} --quiet --mem $1 --samples 5\n")
         assert server.berth("run", "--mem", "auto", "--", "sh", "train.sh", "2GiB", cwd=server.folder / folder
                             ).returncode == 0
     types = [profile["type"] for profile in profiles(server)]
@@ -166,7 +171,7 @@ def test_two_jobs_that_have_not_allocated_yet_do_not_count_on_the_same_memory(se
 @pytest.mark.each_harbour
 def test_others_of_the_type_wait_for_the_profile_and_other_types_go_on(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]
-    first = jobs.hold(*flags, command=sim_job("--mem", "5GiB"))
+    first = jobs.hold(*flags, command=measured_job("--mem", "5GiB"))
     others = [jobs.wait(*flags) for _ in range(5)]
     assert all("'train'" in other.err for other in others)
     another = jobs.hold("--mem", "auto", "--job", "another")

@@ -18,7 +18,7 @@ def helper_of(one):
     """The process that asks the driver for it."""
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{pid}/stat") as file:
+            with open(f"/proc/{pid}/stat", errors="replace") as file:  # other tests' names are not all UTF-8
                 name, rest = file.read().rsplit(")", 1)
             if int(rest.split()[1]) == one.process.pid and "berth-probe" in name:
                 return int(pid)

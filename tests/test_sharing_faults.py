@@ -68,7 +68,7 @@ class Watch:
 
 def name_of(pid):
     try:
-        with open(f"/proc/{pid}/comm") as file:
+        with open(f"/proc/{pid}/comm", errors="replace") as file:
             return file.read().strip()
     except (FileNotFoundError, ProcessLookupError):
         return ""

@@ -123,7 +123,7 @@ def test_a_job_comes_waits_and_goes(server, terminal, jobs):
 def names_of(pids):
     names = []
     for pid in pids:
-        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm") as file:
+        with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", errors="replace") as file:
             names.append(file.read().strip())
     return names
 

@@ -22,13 +22,18 @@ class Memory:
         assert cuda.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(gib << 30)) == 0
     def free(self):
         assert self.cuda.cuCtxDestroy_v2(self.context) == 0
-def use(gib, seconds=0.4):
+    def wait_for_samples(self, count=5):
+        lists = self.cuda.berth_sim_process_lists
+        lists.restype = ctypes.c_ulonglong
+        end = lists(0) + count
+        while lists(0) < end: time.sleep(0.01)
+def use(gib):
     memory = Memory(gib)
-    time.sleep(seconds)
+    memory.wait_for_samples()
     memory.free()
 def use_in_a_child(gib):
     import subprocess
-    subprocess.run([{str(SIM_JOB)!r}, "--quiet", "--mem", f"{{gib}}GiB", "--time", "400ms"], check=True)
+    subprocess.run([{str(SIM_JOB)!r}, "--quiet", "--mem", f"{{gib}}GiB", "--samples", "5"], check=True)
 def reserved():
     return [lease.memory_mib for gpu in berth.status() for lease in gpu.leases]
 """
@@ -123,13 +128,13 @@ with berth.gpus(mem="auto", job="train"):
         pid = os.fork()
         if pid == 0: os._exit(0)
         os.waitpid(pid, 0)
-        use(1, 0.2)
+        use(1)
 """) == ""
     assert profiles(python.server)[0]["quantile_mib"] == 1024
 
 
 @pytest.mark.each_harbour
 def test_it_is_measured_for_the_history_too(python):
-    python.says(ALLOCATE + "\nwith berth.gpus(): use(5, 2.5)\n")
+    python.says(ALLOCATE + "\nwith berth.gpus(): use(5)\n")
     [entry] = [json.loads(line) for line in python.server.berth("log", "--json").stdout.splitlines()]
     assert entry["gpus"][0]["peak_mib"] == 5 * 1024 and entry["idle_s"] is not None

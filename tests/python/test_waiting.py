@@ -27,7 +27,7 @@ def helpers(job):
     found = []
     for name in filter(str.isdigit, os.listdir("/proc")):
         try:
-            with open(f"/proc/{name}/stat") as file:
+            with open(f"/proc/{name}/stat", errors="replace") as file:
                 comm, fields = file.read().split("(", 1)[1].rsplit(")", 1)
         except (FileNotFoundError, ProcessLookupError):
             continue
