@@ -100,11 +100,9 @@ int run(const Options& options) {
     if (const auto opened = gpu.open(); !opened) return report_error(opened.error());
     gpu.set_utilization(options.utilization);
   }
-  const auto end = options.time ? std::optional(start + options.time->count()) : std::nullopt;
   for (const Step& step : options.curve) {
-    const std::int64_t at = start + step.at.count();
-    if (end && at >= *end && step.at.count() != 0) break;
-    sleep_until(at);
+    if (options.time && step.at >= *options.time && step.at.count() != 0) break;
+    sleep_until(start + step.at.count());
     for (JobGpu& gpu : *gpus) {
       if (const auto resized = gpu.resize(step.memory); !resized)
         return report_error(resized.error());
@@ -114,8 +112,8 @@ int run(const Options& options) {
       return report_error(logged.error());
     print_start_line(options, *gpus);
   }
-  while (!end && options.samples == 0) ::pause();
-  if (end) sleep_until(*end);
+  while (!options.time && options.samples == 0) ::pause();
+  if (options.time) sleep_until(start + options.time->count());
   wait_for_samples(gpus->front(), options.samples);
   if (const auto logged = write_log(options, "end", *gpus); !logged)
     return report_error(logged.error());

@@ -7,7 +7,6 @@
 #include <deque>
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <iterator>
 #include <map>
@@ -226,7 +225,7 @@ std::optional<HistoryEntry> parse_entry(std::string_view line) {
 }
 
 std::string month_file_name(TimePoint time) {
-  return fmt::format("{}{:%Y-%m}{}", kPrefix, fmt::gmtime(to_time_t(time)), kSuffix);
+  return fmt::format("{}{}{}", kPrefix, format_utc_time(time, "%Y-%m"), kSuffix);
 }
 
 Result<void> append_history(const UserFolder& folder, const HistoryEntry& entry) {

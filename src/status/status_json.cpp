@@ -2,7 +2,6 @@
 #include "status/status_json.h"
 
 #include <ctime>
-#include <fmt/chrono.h>
 
 #include "base/json.h"
 #include "base/time_text.h"

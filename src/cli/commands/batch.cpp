@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <memory>
 #include <numeric>
@@ -81,8 +80,9 @@ bool has_named_file(const BatchCommandOptions& options) {
 std::string log_folder_path(const BatchCommandOptions& options) {
   if (!options.logs.empty()) return options.logs;
   if (has_named_file(options)) return default_log_folder(options.file);
-  return fmt::format("batch-{:%Y%m%d-%H%M%S}-{}.logs",
-                     to_local_tm(std::chrono::system_clock::now()), ::getpid());
+  return fmt::format("batch-{}-{}.logs",
+                     format_local_time(std::chrono::system_clock::now(), "%Y%m%d-%H%M%S"),
+                     ::getpid());
 }
 
 Result<void> check_options(const BatchCommandOptions& options) {

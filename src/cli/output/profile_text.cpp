@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <string_view>
 
@@ -28,7 +27,7 @@ std::string time_text(const std::optional<std::chrono::milliseconds>& time,
 }
 
 std::string format_local_minute(TimePoint time) {
-  return fmt::format("{:%Y-%m-%d %H:%M}", to_local_tm(time));
+  return format_local_time(time, "%Y-%m-%d %H:%M");
 }
 
 // A remark on a run whose numbers need an explanation; or empty.
