@@ -201,7 +201,7 @@ def test_hostile_labels_and_commands_are_text(server, jobs, show):
 def test_a_lost_connection_is_shown_and_heals(server, jobs, show, serve):
     page = show()
     page.forgiven = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_EMPTY_RESPONSE",
-                     "ERR_CONNECTION_RESET")
+                     "ERR_CONNECTION_RESET", "ERR_CONTENT_LENGTH_MISMATCH")
     page.wait_for_card(0, "free")
     page.js(f"window.node = {card(0)}; true")
     assert page.serving.end() == 0
