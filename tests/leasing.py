@@ -175,6 +175,15 @@ def is_alive(pid):
         return False
 
 
+def watches_files(pid):
+    """Whether the process has an inotify descriptor. It opens and closes others meanwhile."""
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            if "inotify" in os.readlink(f"/proc/{pid}/fd/{fd}"):
+                return True
+    return False
+
+
 def processes():
     """Each process of the host: its number, and the fields of its stat behind the name (state, parent, group, session...)."""
     for name in os.listdir("/proc"):

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from conftest import SANITIZED
+from leasing import watches_files
 from processes import ALICE, BOB, CAROL, DAVE, Host, wait_for, wait_until_stopped
 from waiting import LIMIT
 
@@ -274,7 +275,7 @@ def test_a_replaced_directory_gets_the_lease(host):
 def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
     """Whoever waits for the new directory's lock finds the lease when it gets it."""
     holder, gate = host.hold(uid=ALICE)
-    wait_for(lambda: holder_watches(holder.pid), "berth watches its files")
+    wait_for(lambda: watches_files(holder.pid), "berth watches its files")
     codes = []
 
     def arrive():
@@ -290,16 +291,9 @@ def test_nobody_is_faster_than_the_holder_who_makes_the_directory_anew(host):
             thread.join()
         put_back(holder, times)
         assert set(codes) == {NOT_GRANTED}, (codes, holder.errors())
-        wait_for(lambda: holder_watches(holder.pid), "berth watches its files again")
+        wait_for(lambda: watches_files(holder.pid), "berth watches its files again")
     gate.open()
     assert holder.wait() == 0
-
-
-def holder_watches(pid):
-    try:
-        return any("inotify" in os.readlink(entry) for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir())
-    except FileNotFoundError:
-        return False
 
 
 # Clocks

@@ -19,7 +19,7 @@ import time
 
 import pytest
 from conftest import assert_fit_for_terminal
-from leasing import keepers
+from leasing import keepers, watches_files
 from users import (ALICE, BOB, LETTERS, LIBC, LIMIT, MALLORY, SAY_AND_STAY, UserProcess, become, bell, change_files, changed,
                    eventually, ids, create_client, create_clients, put, record, world)  # noqa: F401
 
@@ -945,9 +945,7 @@ def test_a_directory_where_anybody_could_delete_is_refused(world):
 def test_what_the_owner_of_the_directory_deletes_is_put_back_and_said(world):
     os.chown(world.harbour, MALLORY, MALLORY)
     alice = world.hold(ALICE)
-    time_to_watch = lambda: "inotify" in str([os.readlink(f"/proc/{alice.pid}/fd/{fd}") for fd in os.listdir(  # noqa: E731
-        f"/proc/{alice.pid}/fd")])
-    eventually(time_to_watch, "the watch")
+    eventually(lambda: watches_files(alice.pid), "the watch")
     world.do(MALLORY, os.unlink, world.path(f"lease-{alice.lease}"))
     world.do(MALLORY, os.unlink, world.path(f"bell-{alice.lease}"))
     alice.said(alice.lease)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from conftest import BERTH, wait_until
-from leasing import eventually
+from leasing import eventually, watches_files
 from pythons import all_free, first_line, leased, python  # noqa: F401
 from waiting import LIMIT
 
@@ -349,11 +349,7 @@ def test_a_lease_that_somebody_deletes_is_put_back(python):
         stay()
     """)
     lease_id = first_line(job)
-
-    def watches():
-        links = f"/proc/{job.pid}/fd"
-        return any("inotify" in os.readlink(f"{links}/{fd}") for fd in os.listdir(links))
-    wait_until(watches)
+    wait_until(lambda: watches_files(job.pid))
     for name in ("lease-", "bell-"):
         (python.server.harbour / f"{name}{lease_id}").unlink()
     wait_until(lambda: leased(python.server) == [0])
@@ -381,8 +377,7 @@ def test_leases_are_watched_after_a_fork_in_a_thread(python):
         thread.join()
     """)
     lease_id = first_line(job)
-    links = f"/proc/{job.pid}/fd"
-    wait_until(lambda: any("inotify" in os.readlink(f"{links}/{fd}") for fd in os.listdir(links)))
+    wait_until(lambda: watches_files(job.pid))
     for name in ("lease-", "bell-"):
         (python.server.harbour / f"{name}{lease_id}").unlink()
     wait_until(lambda: leased(python.server) == [0])
