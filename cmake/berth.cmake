@@ -39,7 +39,7 @@ endfunction()
 # berth_precompile(NAME): the sources of NAME share a precompiled header, that of berth_base. All libraries have the same
 # compiler options, without which the compiler refuses it. Not with ccache, which would find no result of another folder.
 function(berth_precompile name)
-  if(NOT BERTH_UNITY OR CMAKE_CXX_COMPILER_LAUNCHER)
+  if(NOT BERTH_PRECOMPILE OR CMAKE_CXX_COMPILER_LAUNCHER)
     return()
   endif()
   if(TARGET berth_base AND NOT name STREQUAL "berth_base")
