@@ -20,11 +20,11 @@ import time
 
 import pytest
 from conftest import remove, wait_until
+from waiting import LIMIT
 
 ALICE, BOB, MALLORY = 2001, 2002, 2003
 SAY_AND_STAY = ["sh", "-c", 'echo "$BERTH_LEASE $BERTH_GPUS"; read -r line; exit 0']
 LIBC = ctypes.CDLL(None)
-LIMIT = 60  # seconds; of patience, not of sleep
 
 
 def become(uid, *kept):

@@ -41,7 +41,7 @@ def leases(server):
 def plant(server, program, content):
     """Mallory has learned the type, and then changed the file."""
     result = server.run(*AS_MALLORY, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
-                        "--time", "300ms")
+                        "--samples", "5")
     assert (result.returncode, result.stderr) == (0, "")
     [path] = (server.harbour / "archive" / str(MALLORY)).glob("profile-*.json")
     path.write_text(json.dumps({"type": "train", "command": "train", "failures": 0, **content}))
@@ -60,7 +60,7 @@ def test_what_is_reserved_then_is_what_the_own_run_needed(server, jobs, open_bui
     program = open_build / "bin" / "berth"
     plant(server, program, POISONS["fifty runs of one byte"])
     result = server.run(*AS_ALICE, program, "run", *AUTO, "--", program.parent / "berth-sim-job", "--quiet", "--mem", "5GiB",
-                        "--time", "300ms")
+                        "--samples", "5")
     assert (result.returncode, result.stderr) == (0, "")
     jobs.hold(*AUTO, prefix=AS_ALICE, program=program)
     [lease] = leases(server)
@@ -70,7 +70,7 @@ def test_what_is_reserved_then_is_what_the_own_run_needed(server, jobs, open_bui
 def test_it_is_shown_as_a_hint_without_what_was_set_by_hand(server, open_build):
     program = open_build / "bin" / "berth"
     result = server.run(*AS_MALLORY, program, "run", "--mem", "auto", "--", program.parent / "berth-sim-job", "--quiet", "--mem",
-                        "5GiB", "--time", "300ms")
+                        "5GiB", "--samples", "5")
     assert (result.returncode, result.stderr) == (0, "")
     [path] = (server.harbour / "archive" / str(MALLORY)).glob("profile-*.json")
     path.write_text(json.dumps({**json.loads(path.read_text()), "set_memory": 1}))
