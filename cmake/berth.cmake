@@ -49,7 +49,8 @@ function(berth_precompile name)
   endif()
 endfunction()
 
-# berth_optimize(NAME): for code that computes much, such as decisions with 100,000 tickets or a report of a million leases.
+# berth_optimize(NAME): for code that computes much, such as a decision about 100,000 tickets. Without the precompiled header,
+# which has other compiler options.
 function(berth_optimize name)
   target_compile_options(${name} PRIVATE $<$<CONFIG:Release>:-O2>)
   set_target_properties(${name} PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
