@@ -58,8 +58,8 @@ void sleep_until(std::int64_t time_ns) {
   }
 }
 
-// Waits until the driver has listed the job's processes `count` times, which is when a sampler has
-// seen their memory.
+// Waits until the simulated driver has listed the GPU's processes `count` times: by then a sampler
+// has seen the job's memory.
 void wait_for_samples(const JobGpu& gpu, unsigned count) {
   constexpr std::int64_t interval_ns = 5'000'000;
   const auto end = gpu.process_lists() + count;
