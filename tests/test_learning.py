@@ -228,6 +228,27 @@ def test_a_profile_run_that_is_killed_is_done_again_by_the_next(server, jobs, ki
     last.gpus()
 
 
+def test_a_ticket_that_needs_more_becomes_the_last_and_one_that_needs_less_keeps_its_place(server, jobs):
+    server.use("1x24GiB")
+    holder = jobs.hold()
+    for profile, memory in (("less", "8GiB"), ("more", "4GiB")):
+        assert server.berth("profile", "set", profile, "--mem", memory).returncode == 0
+    less, more = (jobs.wait("--mem", "auto", "--job", name, "--label", name) for name in ("less", "more"))
+    jobs.wait("--label", "whole")
+    assert [one["label"] for one in queue(server)] == ["less", "more", "whole"]
+    for profile in ("less", "more"):
+        assert server.berth("profile", "set", profile, "--mem", "6GiB").returncode == 0
+    for one in queue(server):
+        with open(server.harbour / f"bell-{one['ticket']}", "wb") as bell:
+            bell.write(b"!")
+    wanted = [("less", 6 * 1024), ("whole", None), ("more", 6 * 1024)]
+    eventually(lambda: [(one["label"], one["memory_mib"]) for one in queue(server)] == wanted, lambda: str(queue(server)))
+    eventually(lambda: "6 GiB on each GPU now" in more.err and "last in the queue" in more.err, lambda: more.err)
+    assert "last in the queue" not in less.err
+    holder.end()
+    less.gpus()
+
+
 @pytest.mark.each_harbour
 def test_setting_a_profile_ends_the_wait_for_it(server, jobs):
     flags = ["--mem", "auto", "--job", "train"]

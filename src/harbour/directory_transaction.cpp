@@ -177,13 +177,18 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
   const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
   if (is_other_name || is_lease)
     return ignore_record("it is a hard link to another ticket or lease");
-  if (contains_sorted(listing_.requests, name.id)) apply_changed_request(*record, found->owner);
   record->uid = found->owner;
-  return Client{std::move(*record), std::move(found->bell)};
+  Client client{std::move(*record), std::move(found->bell)};
+  if (contains_sorted(listing_.requests, name.id)) apply_changed_request(client);
+  return client;
 }
 
-// Replaces the request of a ticket by the one that its owner wrote later (see write_ticket()).
-void DirectoryTransaction::apply_changed_request(Record& ticket, uid_t owner) const {
+// Replaces the request of a ticket by the one that its owner wrote later (see write_ticket()). That
+// may only ask for less: otherwise tickets could be granted GPUs by turns, each too briefly to be
+// silent, or be prepared long before their owner wants what they ask for.
+void DirectoryTransaction::apply_changed_request(Client& client) const {
+  Record& ticket = client.record;
+  const uid_t owner = ticket.uid;
   const std::string file = request_file_name(ticket.id);
   const auto file_info = stat_file(lock_.get(), file);
   // Two files with an owner that this user namespace does not map may belong to different users.
@@ -192,8 +197,9 @@ void DirectoryTransaction::apply_changed_request(Record& ticket, uid_t owner) co
   if (!content || !content->problem.empty()) return;
   auto changed = parse_record(content->text);
   if (!changed || changed->id != ticket.id || !changed->uuids.empty()) return;
-  ticket.request = std::move(changed->request);
-  ticket.is_profiling_run = changed->is_profiling_run;
+  if (!asks_for_no_more(changed->request, ticket.request)) return;
+  client.original_request = std::exchange(ticket.request, std::move(changed->request));
+  ticket.is_profiling_run = ticket.is_profiling_run && changed->is_profiling_run;
 }
 
 Result<std::vector<Client>> DirectoryTransaction::read_leases() {

@@ -77,7 +77,7 @@ class DirectoryTransaction : public Transaction {
     std::string bell_problem;  // not empty if the bell cannot be opened (PeerBell::State::unknown)
   };
 
-  void apply_changed_request(Record& ticket, uid_t owner) const;
+  void apply_changed_request(Client& client) const;
   bool is_own_file(const std::string& file) const;
   bool has_ticket_with_id(const std::string& id) const;
   Result<std::optional<LiveRecordFile>> find_live_record(const std::string& file,

@@ -185,6 +185,46 @@ TEST_F(HarbourTest, a_changed_request_keeps_its_place) {
   EXPECT_FALSE(fs::exists(path_ / request_file_name(first.id)));
 }
 
+// Otherwise a user could let a ticket wait for the right moment, or have tickets granted by turns.
+TEST_F(HarbourTest, a_changed_request_asks_for_no_more) {
+  const auto with = [](std::optional<Bytes> memory) {
+    Request request;
+    request.memory = memory;
+    return request;
+  };
+  const auto read_after_change = [&](const Request& original, const Request& changed) {
+    auto [record, bell] = client();
+    record.request = original;
+    const std::uint64_t number = *begin()->next_file_number();
+    EXPECT_TRUE(begin()->write_ticket(record, number));
+    record.request = changed;
+    EXPECT_TRUE(begin()->write_ticket(record, number));
+    const auto transaction = begin();
+    const TicketName& name = transaction->listing().tickets.back();
+    EXPECT_EQ(name.id, record.id);
+    auto read = transaction->read_ticket(name);
+    EXPECT_TRUE(read && *read);
+    return std::move(**read);
+  };
+  const Client reduced = read_after_change(with({}), with(mib(100)));
+  EXPECT_EQ(reduced.record.request, with(mib(100)));
+  EXPECT_EQ(reduced.original_request, with({}));
+  for (const std::optional<Bytes> more : {std::optional(mib(101)), std::optional<Bytes>()}) {
+    const Client client = read_after_change(with(mib(100)), with(more));
+    EXPECT_EQ(client.record.request, with(mib(100)));
+    EXPECT_FALSE(client.original_request);
+  }
+  Request other;
+  other.count = 2;
+  EXPECT_EQ(read_after_change(with({}), other).record.request, with({}));
+  other = with({});
+  other.uuids = {{"GPU-1"}};
+  EXPECT_EQ(read_after_change(with({}), other).record.request, with({}));
+  other = with({});
+  other.time = std::chrono::hours(1);
+  EXPECT_EQ(read_after_change(with({}), other).record.request, other);
+}
+
 TEST_F(HarbourTest, untrusted_files_are_ignored_and_reported) {
   auto [record, bell] = client({"GPU-1"});
   const std::string text = format_record(record);

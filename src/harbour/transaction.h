@@ -59,6 +59,8 @@ struct Client {
   std::optional<std::chrono::nanoseconds> unanswered{};
   // For a client of another host: the time until it counts as dead, unless it sends a heartbeat.
   std::optional<std::chrono::milliseconds> expires_in{};
+  // Of a ticket whose request has changed: the request that the ticket was written with.
+  std::optional<Request> original_request{};
 };
 
 // Has the client not reacted to a ring for some seconds? Then it is stopped, frozen or very slow.
@@ -145,8 +147,9 @@ class Transaction {
   // The lease that is written next replaces this ticket, which waits on several hosts.
   virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
   // Writes a new ticket, with a number from next_file_number(), or the changed request of a ticket
-  // that exists, with its file_number: such a ticket keeps its place. An Error of
-  // ErrorKind::not_granted means that this user has too many tickets.
+  // that exists, with its file_number: such a ticket keeps its place. In a directory other clients
+  // accept the changed request only if asks_for_no_more(). An Error of ErrorKind::not_granted means
+  // that this user has too many tickets.
   virtual Result<void> write_ticket(const Record& record, std::uint64_t file_number) = 0;
   // Did the last write fail because a file of that name exists? Any user can create one, and only
   // that user can remove it, so the caller continues with another id.

@@ -143,6 +143,7 @@ class AcquireLoop {
         return Lease(std::move(harbour_), std::move(self_.record), std::move(self_.bell).share(),
                      std::move(snapshot->gpus));
       }
+      if (decision->lost_place && !request_.selector) send_notice(explain_lost_place());
       const WaitStatus status = report_wait(
           {decision->queue_position, decision->queue_length,
            decision->recovery_time_left.count() > 0
@@ -230,6 +231,14 @@ class AcquireLoop {
             fmt::format("the selector accepts {} of {} GPUs now, {} requested", chosen,
                         allowed_uuids_ ? allowed_uuids_->size() : all, self_.record.request.count),
             std::nullopt};
+  }
+
+  std::string explain_lost_place() const {
+    const auto& memory = self_.record.request.memory;
+    return fmt::format(
+        "the job needs {} now, which is more than its ticket asked for; the new "
+        "ticket is the last in the queue",
+        memory ? format_size(*memory) + " on each GPU" : "whole GPUs");
   }
 
   WaitStatus report_wait(WaitStatus status) {

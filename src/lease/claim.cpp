@@ -26,32 +26,6 @@ Result<void> ring_lease_watchers(DecisionContext& context) {
   return {};
 }
 
-// Rings the next active ticket behind `place`, which may be the first of the queue now. Also rings
-// the next active one of this client's user, which relied on this client: the tickets between them
-// may be files of a hostile user. Inactive tickets on the way are rung, too.
-Result<void> ring_successors(DecisionContext& context, const TicketName& place) {
-  auto& relied_on_clients = context.decision.relied_on_clients;
-  relied_on_clients.clear();
-  bool rung_any = false;
-  std::size_t read = 0;
-  const auto& queue = context.queue();
-  auto name = std::upper_bound(queue.begin(), queue.end(), place);
-  for (; name != queue.end() && read < context.max_searched_tickets(); ++name) {
-    if (rung_any && !context.may_be_same_user(*name)) continue;
-    ++read;
-    const Client* const client = TRY(context.find_client(*name));
-    if (client == nullptr) continue;
-    const bool own = context.is_same_user_and_namespace(client->record);
-    if (rung_any && !own) continue;
-    context.transaction.ring(*client);
-    if (context.is_inactive(*client)) continue;
-    relied_on_clients.push_back(client->record);
-    rung_any = true;
-    if (own) break;
-  }
-  return {};
-}
-
 }  // namespace
 
 Result<void> adopt_existing_lease(DecisionContext& context) {
@@ -81,6 +55,29 @@ Result<bool> find_replaced_ticket(DecisionContext& context) {
     return true;
   }
   return false;
+}
+
+Result<void> ring_successors(DecisionContext& context, const TicketName& place) {
+  auto& relied_on_clients = context.decision.relied_on_clients;
+  relied_on_clients.clear();
+  bool rung_any = false;
+  std::size_t read = 0;
+  const auto& queue = context.queue();
+  auto name = std::upper_bound(queue.begin(), queue.end(), place);
+  for (; name != queue.end() && read < context.max_searched_tickets(); ++name) {
+    if (rung_any && !context.may_be_same_user(*name)) continue;
+    ++read;
+    const Client* const client = TRY(context.find_client(*name));
+    if (client == nullptr) continue;
+    const bool own = context.is_same_user_and_namespace(client->record);
+    if (rung_any && !own) continue;
+    context.transaction.ring(*client);
+    if (context.is_inactive(*client)) continue;
+    relied_on_clients.push_back(client->record);
+    rung_any = true;
+    if (own) break;
+  }
+  return {};
 }
 
 Result<void> claim_grant(DecisionContext& context, TimePoint now) {

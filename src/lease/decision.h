@@ -34,6 +34,7 @@ struct PendingClient {
   // The id of the multi-host ticket that waits here for this client; see
   // cluster/remote/multi_host_ticket.h.
   std::string replaced_ticket;
+  Request ticket_request{};      // the request that `ticket` was written with
   bool may_wait = true;          // false: it writes no ticket if it is not granted at once
   bool request_changed = false;  // `record` differs from the ticket that was written
   bool was_rung = false;         // since the last decision; the ring is already read from the bell
@@ -64,6 +65,9 @@ struct Decision {
   bool cancelled = false;  // by 'berth cancel', or the ticket that it was to replace is gone
   bool stale = false;      // the lock took so long that the snapshot is old; nothing was decided
   bool lost_race = false;  // another client changed the harbour first; nothing was decided
+  // The client has a new ticket, the last of the queue, because its request asks for more than its
+  // old one.
+  bool lost_place = false;
   // With lost_race: the server granted a lease to this client, but its reply was lost. decide()
   // releases that lease.
   bool grant_unconfirmed = false;

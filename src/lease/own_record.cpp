@@ -4,9 +4,32 @@
 #include <utility>
 
 #include "harbour/bell.h"
+#include "lease/claim.h"
 #include "lease/decision_context.h"
 
 namespace berth {
+namespace {
+
+// Writes a new ticket, the last of the queue, for a request that asks for more than the old one. If
+// the user has too many tickets, the old one stays: it makes the decisions of others less precise.
+Result<void> replace_own_ticket(DecisionContext& context) {
+  PendingClient& self = context.self;
+  const TicketName old = *self.ticket;
+  TRY(ring_successors(context, old));
+  const auto written = write_own_ticket(context, TRY(context.transaction.next_file_number()));
+  if (!written && written.error().kind == ErrorKind::not_granted) return {};
+  if (!written) return written;
+  context.transaction.remove_ticket(old);
+  // These say which tickets stand behind the old one.
+  self.uncounted_tickets.clear();
+  self.decided_requests.clear();
+  self.silent_tickets.reset_times();
+  self.ticket_orders.clear();
+  context.decision.lost_place = true;
+  return {};
+}
+
+}  // namespace
 
 Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record& record,
                               PrivateFd& bell, std::optional<TicketName>& ticket,
@@ -28,9 +51,12 @@ Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record
 Result<void> write_own_ticket(DecisionContext& context, std::uint64_t file_number) {
   PendingClient& self = context.self;
   Transaction& transaction = context.transaction;
+  const bool is_new =
+      !self.ticket || self.ticket->file_number != file_number || !context.is_in_queue(*self.ticket);
   TRY(write_own_record(context.harbour, transaction, self.record, self.bell, self.ticket,
                        [&] { return transaction.write_ticket(self.record, file_number); }));
   self.ticket = transaction.current_ticket_name({file_number, self.record.id, file_number});
+  if (is_new) self.ticket_request = self.record.request;
   return {};
 }
 
@@ -46,7 +72,11 @@ Result<void> restore_own_files(DecisionContext& context) {
   const bool changed = std::exchange(self.request_changed, false);
   if (!self.ticket) return {};
   self.ticket = context.transaction.current_ticket_name(*self.ticket);
-  if (has_bell && context.is_in_queue(*self.ticket) && !changed) return {};
+  const bool is_queued = context.is_in_queue(*self.ticket);
+  if (has_bell && is_queued && !changed) return {};
+  const bool keeps_place =
+      context.harbour.is_multi_host() || asks_for_no_more(self.record.request, self.ticket_request);
+  if (is_queued && !keeps_place) return replace_own_ticket(context);
   return write_own_ticket(context, self.ticket->file_number);
 }
 

@@ -28,7 +28,7 @@ Result<void> write_own_ticket(DecisionContext& context, std::uint64_t file_numbe
 
 // Writes the bell and the ticket of the deciding client again if they, or the whole directory, were
 // deleted: a lease without its bell would not count. Also writes the ticket if
-// PendingClient::request_changed.
+// PendingClient::request_changed; if it asks for more now, as a new one (Decision::lost_place).
 Result<void> restore_own_files(DecisionContext& context);
 
 }  // namespace berth

@@ -50,6 +50,15 @@ bool has_changed_request(const DecisionContext& context, const TicketName& name,
   return decided != context.self.decided_requests.end() && decided->second != request;
 }
 
+// A ticket must not become possible, or impossible, by its changed request: its owner could let it
+// wait for the right moment.
+void use_original_if_impossible(Planner& planner, Client& client) {
+  std::optional<Request>& original = client.original_request;
+  if (!original) return;
+  if (planner.is_possible(*original) && planner.is_possible(client.record.request)) return;
+  client.record.request = *std::exchange(original, std::nullopt);
+}
+
 void forget_requests_outside_queue(DecisionContext& context) {
   auto& requests = context.self.decided_requests;
   if (requests.empty()) return;
@@ -127,6 +136,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
       if (!self_reached) note_uncounted_ticket(context, name, false);
       continue;
     }
+    use_original_if_impossible(planner, *client);
     if (!self_reached && has_changed_request(context, name, client->record.request)) {
       note_uncounted_ticket(context, name, false);
       continue;

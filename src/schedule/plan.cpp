@@ -148,7 +148,6 @@ class Planner::State {
     return outcome;
   }
 
- private:
   std::optional<Impossible> find_impossible(const Request& request) {
     if (possible_.covers(request)) return std::nullopt;
     Impossible found;
@@ -165,6 +164,7 @@ class Planner::State {
     return std::nullopt;
   }
 
+ private:
   // During one decision GPUs only fill up. So a request that asks for at least as much as a refused
   // one is refused, too, without checking the GPUs again.
   void remember_refusal(const Request& request) {
@@ -270,6 +270,10 @@ Planner::~Planner() = default;
 
 Outcome Planner::decide(const QueuedTicket& ticket, Explain explain) {
   return state_->decide(ticket, explain);
+}
+
+bool Planner::is_possible(const Request& request) {
+  return !state_->find_impossible(request);
 }
 
 bool Planner::is_exhausted() const {

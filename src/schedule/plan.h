@@ -133,6 +133,9 @@ class Planner {
   // Explain::no, the members of a wait may be unset; this takes far less time.
   Outcome decide(const QueuedTicket& ticket, Explain explain = Explain::yes);
 
+  // Whether the request could be granted in some state of the leases.
+  bool is_possible(const Request& request);
+
   // Whether no later ticket can be granted any GPU, whatever it asks for.
   bool is_exhausted() const;
 

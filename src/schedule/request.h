@@ -39,4 +39,15 @@ struct Request {
   bool operator==(const Request&) const = default;
 };
 
+// Whether `changed` differs from `original` at most by less memory and another run time. A ticket
+// whose request changes in this way keeps its place in the queue.
+inline bool asks_for_no_more(const Request& changed, const Request& original) {
+  Request expected = original;
+  expected.memory = changed.memory;
+  expected.time = changed.time;
+  const bool less_memory =
+      !original.memory || (changed.memory && *changed.memory <= *original.memory);
+  return less_memory && changed == expected;
+}
+
 }  // namespace berth

@@ -49,20 +49,27 @@ def silent(world, uid, tickets, reads, gpus=1):
     return world.start_process(uid, read_for_ever if reads else create_clients, world.harbour, files), names
 
 
-def take_turns(harbour, first, second, uid, gpus, seconds):
-    """Two tickets: one asks for the GPUs, the other for more than there are, and they swap every so many seconds."""
-    def request(count):
-        return {"count": count}
-    create_clients(harbour, [(ticket(name), record(name, uid, order=0, request=request(count)))
-                             for name, count in ((first, gpus), (second, 99))])
+def take_turns(harbour, first, second, uid, requests, seconds):
+    """Two tickets: one has the first request, the other the second one, and they swap every so many seconds."""
+    create_clients(harbour, [(ticket(name), record(name, uid, order=0, request=request))
+                             for name, request in zip((first, second), requests)])
     if os.fork() == 0:
         while True:
             time.sleep(seconds)
-            for name, count in ((second, gpus), (first, 99)):
-                put(f"{harbour}/new-{name}-request-{name}", record(name, uid, order=0, request=request(count)))
+            for name, request in zip((second, first), requests):
+                put(f"{harbour}/new-{name}-request-{name}", record(name, uid, order=0, request=request))
                 os.rename(f"{harbour}/new-{name}-request-{name}", f"{harbour}/request-{name}")
             first, second = second, first
     return True
+
+
+TOO_MUCH = 1 << 40  # bytes of memory that no GPU has
+TURNS = {
+    "more GPUs than there are": {"count": 99},
+    "another GPU": {"count": 2, "gpus": ["GPU-00000000-0000-0000-0000-000000000000"]},
+    "too much memory": {"count": 2, "memory_bytes": TOO_MUCH},
+    "less memory": {"count": 2, "memory_bytes": 1},
+}
 
 
 def kill_readers(process):
@@ -109,10 +116,13 @@ def test_many_leases_with_known_ends_do_not_make_each_decision_slow(world):
 
 
 @pytest.mark.parametrize("seconds", [0.4, 2.5])
-def test_tickets_that_are_granted_by_turns_do_not_block_the_queue(world, seconds):
+@pytest.mark.parametrize("wanted", [{"count": 2}, {"count": 2, "memory_bytes": 1 << 30}], ids=["whole GPUs", "shared GPUs"])
+@pytest.mark.parametrize("other", TURNS.values(), ids=TURNS.keys())
+def test_tickets_that_are_granted_by_turns_do_not_block_the_queue(world, wanted, other, seconds):
+    """The request of a ticket can only become smaller: so each of them stays granted, and is silent, or stays impossible."""
     world.server.use("2x24GiB")
     holder = world.hold(ALICE, "-n", "2")
-    attacker = world.start_process(MALLORY, take_turns, world.harbour, *ids("turn", 2), MALLORY, 2, seconds)
+    attacker = world.start_process(MALLORY, take_turns, world.harbour, *ids("turn", 2), MALLORY, [wanted, other], seconds)
     try:
         bob = world.wait(BOB)
         carol = world.wait(ALICE)
