@@ -94,7 +94,10 @@ class TicketFilter {
   TicketFilter(DecisionContext& context, Planner& planner) : context_(context), planner_(planner) {}
 
   // Called for each ticket that is not left out and that is active.
-  void add_active(const Record& record) { ++active_[{record.uid, record.pid_namespace}]; }
+  void add_active(const Record& record) {
+    if (++active_[{record.uid, record.pid_namespace}] == kFrontTickets)
+      watching_users_.insert(record.uid);
+  }
 
   bool can_leave_out(const TicketName& name, bool self_reached) {
     if (!self_reached && context_.proves_earlier_tickets) return false;
@@ -103,6 +106,7 @@ class TicketFilter {
     const std::pair key(name.owner.value_or(0), name.request_hash);
     const bool has_hash = name.owner && name.request_hash != 0;
     if (has_hash && left_out_.contains(key)) return true;
+    if (!self_reached && !(name.owner && watching_users_.contains(*name.owner))) return false;
     const auto record = context_.transaction.read_unproved_ticket(name);
     if (!record || record->version > kProtocolVersion) return false;
     if (!self_reached && active_[{record->uid, record->pid_namespace}] < kFrontTickets)
@@ -116,6 +120,7 @@ class TicketFilter {
   DecisionContext& context_;
   Planner& planner_;
   std::map<std::pair<uid_t, std::uint64_t>, std::size_t> active_;  // by user and PID namespace
+  std::set<uid_t> watching_users_;                                 // have two in some namespace
   std::set<std::pair<uid_t, std::uint64_t>> left_out_;             // by user and request_hash
 };
 
