@@ -93,6 +93,9 @@ void order_tickets(int directory, DirectoryListing& listing, const IgnoreFile& i
     }
     name.order = known ? ticket_order(name.file_number, file_info) : name.file_number;
     if (known && is_identified(file_info.stx_uid)) name.owner = file_info.stx_uid;
+    // A changed request is in a file of its own (see write_ticket()).
+    if (known && !std::binary_search(listing.requests.begin(), listing.requests.end(), name.id))
+      name.request_hash = to_request_hash(file_info.stx_mtime);
     tickets.push_back({std::move(name), known ? std::optional(file_info.stx_uid) : std::nullopt,
                        std::min<std::uint64_t>(file_info.stx_size, kMaxRecordSize)});
   }

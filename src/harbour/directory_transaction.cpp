@@ -162,23 +162,45 @@ Result<std::optional<Client>> DirectoryTransaction::read_ticket(const TicketName
   }
   std::optional<LiveRecordFile> found = TRY(find_live_record(file, name.id));
   if (!found) return std::nullopt;
-  const struct statx& file_info = found->file_info;
-  const auto ignore_record = [&](const std::string& problem) {
-    ignore_live(file, found->owner, problem);
+  auto client = parse_ticket(name, found->file_info, found->owner, found->content);
+  if (!client) {
+    ignore_live(file, found->owner, client.error().message);
     return std::nullopt;
-  };
-  if (!found->content.problem.empty()) return ignore_record(found->content.problem);
-  if ((file_info.stx_mode & kEndedFlag) != 0) return ignore_record("it was ended");
-  auto record = parse_record(found->content.text);
-  if (!record) return ignore_record(record.error().message);
-  if (record->id != name.id) return ignore_record("its id differs from the id in its file name");
+  }
+  client->bell = std::move(found->bell);
+  return std::move(*client);
+}
+
+std::optional<Client> DirectoryTransaction::read_unproved_ticket(const TicketName& name) {
+  // The owner of the bell must be that of the file, which is unknown without the bell if this user
+  // namespace does not map it.
+  if (!name.owner || contains_sorted(listing_.leases, name.id)) return std::nullopt;
+  const std::string file = ticket_file_name(name);
+  const auto file_info = stat_file(lock_.get(), file);
+  if (!file_info || !*file_info || (*file_info)->stx_uid != *name.owner) return std::nullopt;
+  const auto content = read_file(lock_.get(), file, **file_info);
+  if (!content) return std::nullopt;
+  auto client = parse_ticket(name, **file_info, *name.owner, *content);
+  if (!client) return std::nullopt;
+  return std::move(*client);
+}
+
+// Without the bell. The error says why the ticket does not count even if its client lives.
+Result<Client> DirectoryTransaction::parse_ticket(const TicketName& name,
+                                                  const struct statx& file_info, uid_t owner,
+                                                  const FileContent& content) const {
+  if (!content.problem.empty()) return fail(ErrorKind::io, content.problem);
+  if ((file_info.stx_mode & kEndedFlag) != 0) return fail(ErrorKind::io, "it was ended");
+  Record record = TRY(parse_record(content.text));
+  if (record.id != name.id)
+    return fail(ErrorKind::io, "its id differs from the id in its file name");
   // Another user may have given the record this name, by a hard link.
-  const bool is_other_name = record->file_number && *record->file_number != name.file_number;
-  const bool is_lease = record->version <= kProtocolVersion && !record->uuids.empty();
+  const bool is_other_name = record.file_number && *record.file_number != name.file_number;
+  const bool is_lease = record.version <= kProtocolVersion && !record.uuids.empty();
   if (is_other_name || is_lease)
-    return ignore_record("it is a hard link to another ticket or lease");
-  record->uid = found->owner;
-  Client client{std::move(*record), std::move(found->bell)};
+    return fail(ErrorKind::io, "it is a hard link to another ticket or lease");
+  record.uid = owner;
+  Client client{std::move(record), {}};
   if (contains_sorted(listing_.requests, name.id)) apply_changed_request(client);
   return client;
 }
@@ -290,7 +312,8 @@ Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint6
                     listing_.own_tickets.count, TicketTotals::kMaxTickets,
                     TicketTotals::kMaxBytes >> 20));
   }
-  TRY(create_file(lock_.get(), ticket_file_name(name), text, &has_name_conflict_));
+  TRY(create_file(lock_.get(), ticket_file_name(name), text, &has_name_conflict_,
+                  to_modification_time(hash_request(ticket))));
   struct statx file_info {};
   if (stat_at(lock_.get(), ticket_file_name(name), file_info)) {
     name.order = ticket_order(name.file_number, file_info);

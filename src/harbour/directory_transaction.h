@@ -43,6 +43,7 @@ class DirectoryTransaction : public Transaction {
   const std::vector<TicketName>& queue() const override { return listing_.tickets; }
   Result<std::optional<Client>> read_lease(const std::string& id) override;
   Result<std::optional<Client>> read_ticket(const TicketName& name) override;
+  std::optional<Client> read_unproved_ticket(const TicketName& name) override;
   Result<std::vector<Client>> read_leases() override;
   Result<std::vector<Drain>> read_drains() override;
   Result<uid_t> harbour_owner() const override;
@@ -77,6 +78,8 @@ class DirectoryTransaction : public Transaction {
     std::string bell_problem;  // not empty if the bell cannot be opened (PeerBell::State::unknown)
   };
 
+  Result<Client> parse_ticket(const TicketName& name, const struct statx& file_info, uid_t owner,
+                              const FileContent& content) const;
   void apply_changed_request(Client& client) const;
   bool is_own_file(const std::string& file) const;
   bool has_ticket_with_id(const std::string& id) const;

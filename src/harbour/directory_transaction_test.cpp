@@ -1,5 +1,6 @@
 // Unit tests of the directory harbour: which files count, and that a client's place becomes free
 // however the client ends.
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstddef>
@@ -14,6 +15,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <poll.h>
+#include <set>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -223,6 +225,70 @@ TEST_F(HarbourTest, a_changed_request_asks_for_no_more) {
   other = with({});
   other.time = std::chrono::hours(1);
   EXPECT_EQ(read_after_change(with({}), other).record.request, other);
+}
+
+TEST_F(HarbourTest, equal_requests_have_the_same_hash_in_the_listing) {
+  std::vector<std::pair<Record, UniqueFd>> clients;
+  for (int i = 0; i < 5; ++i) clients.push_back(client());
+  clients[1].first.since += std::chrono::seconds(1);
+  clients[1].first.command = "another command";
+  clients[2].first.request.uuids = {{"GPU-1"}};
+  clients[3].first.pid_namespace = 1;
+  clients[4].first.is_profiling_run = true;
+  clients[4].first.job = "train";
+  for (auto& [record, bell] : clients) {
+    const auto transaction = begin();
+    ASSERT_TRUE(transaction->write_ticket(record, *transaction->next_file_number()));
+  }
+  const auto find = [&](const Record& record) {
+    const auto queue = begin()->queue();
+    return *std::find_if(queue.begin(), queue.end(),
+                         [&](const TicketName& name) { return name.id == record.id; });
+  };
+  std::set<std::uint64_t> hashes;
+  for (const auto& [record, bell] : clients) hashes.insert(find(record).request_hash);
+  EXPECT_EQ(find(clients[0].first).request_hash, find(clients[1].first).request_hash);
+  EXPECT_EQ(hashes.size(), 4U);
+  EXPECT_FALSE(hashes.contains(0));
+  // A changed request is in another file, so the hash says nothing any more.
+  clients[0].first.request.memory = mib(1);
+  const std::uint64_t number = find(clients[0].first).file_number;
+  ASSERT_TRUE(begin()->write_ticket(clients[0].first, number));
+  EXPECT_EQ(find(clients[0].first).request_hash, 0U);
+  // The time at which a file was really written is not a hash.
+  fs::last_write_time(path_ / ticket_file_name(find(clients[1].first)),
+                      fs::file_time_type::clock::now());
+  EXPECT_EQ(find(clients[1].first).request_hash, 0U);
+}
+
+TEST_F(HarbourTest, a_ticket_is_read_without_proof_only_if_it_would_count) {
+  auto [waiting, bell] = client();
+  auto [broken, broken_bell] = client();
+  auto [ended, ended_bell] = client();
+  auto [holder, holder_bell] = client();
+  waiting.request.count = 3;
+  ASSERT_TRUE(begin()->write_ticket(waiting, 1));
+  ASSERT_TRUE(begin()->write_ticket(broken, 2));
+  ASSERT_TRUE(begin()->write_ticket(ended, 3));
+  ASSERT_TRUE(begin()->write_ticket(holder, 4));
+  std::ofstream(path_ / ticket_file_name({0, broken.id, 2})) << "{";
+  const auto names = begin()->queue();
+  const auto find = [&](const Record& record) {
+    return *std::find_if(names.begin(), names.end(),
+                         [&](const TicketName& name) { return name.id == record.id; });
+  };
+  ASSERT_TRUE(begin()->end_ticket(find(ended)));
+  holder.uuids = {"GPU-1"};
+  ASSERT_TRUE(begin()->write_lease(holder));
+  bell.reset();  // its client does not live any more
+  EXPECT_FALSE(*begin()->read_ticket(find(waiting)));
+  const auto unproved = begin()->read_unproved_ticket(find(waiting));
+  ASSERT_TRUE(unproved);
+  EXPECT_EQ(unproved->record.request.count, 3U);
+  EXPECT_EQ(unproved->record.uid, ::geteuid());
+  EXPECT_FALSE(begin()->read_unproved_ticket(find(broken)));
+  EXPECT_FALSE(begin()->read_unproved_ticket(find(ended)));
+  EXPECT_FALSE(begin()->read_unproved_ticket(find(holder)));
 }
 
 TEST_F(HarbourTest, untrusted_files_are_ignored_and_reported) {

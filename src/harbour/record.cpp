@@ -194,6 +194,15 @@ std::string format_record(const Record& record) {
   return to_sorted_json(json) + "\n";
 }
 
+std::uint64_t hash_request(const Record& record) {
+  const std::string text = fmt::format("{} {} {} {}", record.version, record.pid_namespace,
+                                       to_ascii_json(format_request(record.request)),
+                                       record.is_profiling_run ? record.job : std::string());
+  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  return hash;
+}
+
 Result<Record> parse_record(std::string_view text) {
   const auto parsed = parse_json(text, kMaxDepth);
   if (!parsed) return fail(ErrorKind::io, fmt::format("it {}", parsed.error().message));

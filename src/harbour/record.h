@@ -66,6 +66,10 @@ struct Record {
 // The record as JSON text: a lease if it has GPUs, else a ticket. Cuts a long command.
 std::string format_record(const Record& record);
 
+// A hash of everything in the record on which a decision about the ticket depends, beside its owner
+// and its place: the request, the PID namespace, and the job type that the run would measure.
+std::uint64_t hash_request(const Record& record);
+
 // The error (ErrorKind::io) says what is wrong, as 'berth doctor' shows it. Of a record of a later
 // version it reads only the fields that every version has: the id, the owner and the GPUs. If the
 // GPUs cannot be read, the record counts as holding all.

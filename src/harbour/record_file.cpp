@@ -1,6 +1,7 @@
 // Checks, reads, creates and marks files; see record_file.h.
 #include "harbour/record_file.h"
 
+#include <array>
 #include <cerrno>
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -17,6 +18,12 @@ namespace berth {
 namespace {
 
 constexpr mode_t kRecordFileMode = 0644;
+
+// The modification time of a ticket's file: some second of the years 2106 to 2123, and an odd
+// number of nanoseconds. (A file system that stores less precise times makes it even.)
+constexpr int kHashBits = 29;  // 2^29 is less than the nanoseconds of a second
+constexpr std::uint64_t kHashMask = (1ULL << kHashBits) - 1;
+constexpr std::int64_t kFirstHashSecond = 1LL << 32;
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -77,8 +84,25 @@ bool others_can_link() {
   return allowed;
 }
 
+timespec to_modification_time(std::uint64_t request_hash) {
+  timespec time{};
+  time.tv_sec =
+      kFirstHashSecond + static_cast<std::int64_t>((request_hash >> kHashBits) & kHashMask);
+  time.tv_nsec = static_cast<std::int64_t>((request_hash & kHashMask) | 1);
+  return time;
+}
+
+std::uint64_t to_request_hash(const statx_timestamp& modification_time) {
+  const std::int64_t seconds = modification_time.tv_sec - kFirstHashSecond;
+  const std::uint64_t nanoseconds = modification_time.tv_nsec;
+  if (seconds < 0 || static_cast<std::uint64_t>(seconds) > kHashMask || nanoseconds > kHashMask ||
+      nanoseconds % 2 == 0)
+    return 0;
+  return static_cast<std::uint64_t>(seconds) << kHashBits | nanoseconds;
+}
+
 Result<void> create_file(int directory, const std::string& file, const std::string& text,
-                         bool* name_taken) {
+                         bool* name_taken, const std::optional<timespec>& modification_time) {
   const UniqueFd fd(::openat(directory, file.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
                              kRecordFileMode));
@@ -89,7 +113,14 @@ Result<void> create_file(int directory, const std::string& file, const std::stri
   const bool readable =
       ::fstat(fd.get(), &file_info) == 0 &&
       ((file_info.st_mode & 07777) == kRecordFileMode || ::fchmod(fd.get(), kRecordFileMode) == 0);
-  if (readable && write_all(fd.get(), text)) return {};
+  if (readable && write_all(fd.get(), text)) {
+    if (modification_time) {
+      // If this fails, other clients read the file.
+      const std::array times{timespec{0, UTIME_OMIT}, *modification_time};
+      (void)::futimens(fd.get(), times.data());
+    }
+    return {};
+  }
   auto error = file_error("write a record in", directory);
   ::unlinkat(directory, file.c_str(), 0);
   return error;

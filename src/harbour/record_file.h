@@ -6,6 +6,8 @@
 // directory.
 #pragma once
 
+#include <cstdint>
+#include <ctime>
 #include <optional>
 #include <string>
 #include <sys/stat.h>
@@ -42,10 +44,19 @@ bool others_can_write(const struct statx& file_info);
 // (fs.protected_hardlinks=0), other users can give a record a second name, which changes its ctime.
 bool others_can_link();
 
+// The modification time of a ticket's file says which tickets of its owner ask for the same: those
+// with the same time. The listing has this time already, so of many equal tickets a decision opens
+// only one. It is a time in the far future, since no program sets that by accident, and programs
+// that remove old files leave it alone.
+timespec to_modification_time(std::uint64_t request_hash);
+// 0 if the time is not such a time; else the part of the hash that it contains.
+std::uint64_t to_request_hash(const statx_timestamp& modification_time);
+
 // Writes a new file that all users can read, whatever the umask is. On an Error there is no new
 // file. Sets `name_taken` to whether the reason was an existing file of that name.
 Result<void> create_file(int directory, const std::string& file, const std::string& text,
-                         bool* name_taken = nullptr);
+                         bool* name_taken = nullptr,
+                         const std::optional<timespec>& modification_time = {});
 // Writes a temporary file first, so that on a full disk the old file stays.
 Result<void> replace_file(int directory, const std::string& file, const std::string& text);
 // Writes the record of a lease. Needs no transaction if the caller holds the lease already.

@@ -83,9 +83,14 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
   const PlanInput input = make_plan_input(decision.host_view, topology, now);
   const auto recovery_time_left = transaction.recovery_time_left();
   context.is_recovering = recovery_time_left.count() > 0;
+  context.proves_earlier_tickets = self.ticket || context.replaced_ticket;
   for (bool walk_again = true; walk_again;) {
     Planner planner(input);
     TRY(walk_queue(context, planner));
+    if (context.walk.left_out_earlier && context.walk.outcome.wait && self.may_wait) {
+      context.proves_earlier_tickets = true;
+      continue;
+    }
     walk_again = TRY(time_unclaimed_tickets(context, input));
   }
   decision.has_unclaimed_grant = !context.walk.unclaimed_ids.empty();

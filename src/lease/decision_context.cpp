@@ -2,7 +2,6 @@
 #include "lease/decision_context.h"
 
 #include <algorithm>
-#include <unistd.h>
 #include <utility>
 
 namespace berth {
@@ -47,7 +46,7 @@ bool DecisionContext::is_same_user_and_namespace(const Record& record) const {
 }
 
 bool DecisionContext::may_be_same_user(const TicketName& name) const {
-  return harbour.is_multi_host() || name.owner == ::geteuid();
+  return harbour.is_multi_host() || name.owner == own_uid_;
 }
 
 std::size_t DecisionContext::max_searched_tickets() const {

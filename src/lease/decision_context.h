@@ -28,6 +28,7 @@
 #include <set>
 #include <string>
 #include <sys/types.h>
+#include <unistd.h>
 #include <vector>
 
 #include "base/result.h"
@@ -57,10 +58,13 @@ struct EarlierTicket {
 
 // What walk_queue() has found.
 struct QueueWalkResult {
-  Outcome outcome;                             // of the deciding client
-  QueuedTicket own_ticket;                     // the request of the deciding client
-  std::list<QueuedTicket> planner_tickets;     // a list, since the planner keeps references to them
-  std::vector<EarlierTicket> earlier_tickets;  // complete if the deciding client is granted GPUs
+  Outcome outcome;                          // of the deciding client
+  QueuedTicket own_ticket;                  // the request of the deciding client
+  std::list<QueuedTicket> planner_tickets;  // a list, since the planner keeps references to them
+  // Without those that were left out. Has the first two active ones of each user and PID namespace
+  // if the deciding client is granted GPUs.
+  std::vector<EarlierTicket> earlier_tickets;
+  bool left_out_earlier = false;               // a ticket before the client's own was left out
   std::set<TicketName> impossible_tickets;     // ask for more than this host has
   std::optional<TicketName> reserving_ticket;  // the first that waits: it keeps GPUs for itself
   std::set<std::string> gpus_waited_for;       // UUIDs of GPUs that an earlier ticket waits for
@@ -114,10 +118,14 @@ class DecisionContext {
   bool rung = false;                            // the client was rung since its last decision
   bool is_recovering = false;                   // no client is granted anything yet
   bool reads_whole_queue = false;  // read all earlier tickets, even if no GPU is left for them
+  // Leave out no earlier ticket (see walk_queue()). A client that waits must know which tickets
+  // before its own count; a new client that is granted GPUs at once need not.
+  bool proves_earlier_tickets = true;
   QueueWalkResult walk{};
   Decision decision{};
 
  private:
+  const uid_t own_uid_ = ::geteuid();
   std::optional<Client> last_read_client_{};
 };
 

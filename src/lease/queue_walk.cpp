@@ -3,7 +3,9 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
+#include <sys/types.h>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -95,6 +97,44 @@ bool retry_silent_ticket(DecisionContext& context, const Client& client) {
          context.self.silent_tickets.retry_if_due(client.record.id, context.now);
 }
 
+// Finds the tickets that the walk leaves out; see walk_queue().
+class TicketFilter {
+ public:
+  TicketFilter(DecisionContext& context, Planner& planner) : context_(context), planner_(planner) {}
+
+  // Called for each ticket that is not left out and that is active.
+  void add_active(const Record& record) {
+    if (++active_[{record.uid, record.pid_namespace}] == kFrontTickets)
+      watching_users_.insert(record.uid);
+  }
+
+  bool can_leave_out(const TicketName& name, bool self_reached) {
+    if (!self_reached && context_.proves_earlier_tickets) return false;
+    // The answer for one ticket holds for all later ones that ask for the same. If their owner
+    // forged the hash, only tickets of that owner are left out wrongly.
+    const std::pair key(name.owner.value_or(0), name.request_hash);
+    const bool has_hash = name.owner && name.request_hash != 0;
+    if (has_hash && left_out_.contains(key)) return true;
+    if (!self_reached && !(name.owner && watching_users_.contains(*name.owner))) return false;
+    auto client = context_.transaction.read_unproved_ticket(name);
+    if (!client) return false;
+    const Record& record = client->record;
+    if (record.version > kProtocolVersion) return false;
+    if (!self_reached && active_[{record.uid, record.pid_namespace}] < kFrontTickets) return false;
+    use_original_if_impossible(planner_, *client);
+    if (!planner_.can_leave_out(make_queued_ticket(record, false))) return false;
+    if (has_hash) left_out_.insert(key);
+    return true;
+  }
+
+ private:
+  DecisionContext& context_;
+  Planner& planner_;
+  std::map<std::pair<uid_t, std::uint64_t>, std::size_t> active_;  // by user and PID namespace
+  std::set<uid_t> watching_users_;                                 // have two in some namespace
+  std::set<std::pair<uid_t, std::uint64_t>> left_out_;             // by user and request_hash
+};
+
 }  // namespace
 
 void withhold_grant(QueueWalkResult& walk) {
@@ -114,6 +154,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
   // A client without a ticket stands where a ticket that is written now would stand. So a ticket
   // with a number from the future does not stand before it.
   std::optional<std::uint64_t> arrival;
+  TicketFilter filter(context, planner);
   forget_requests_outside_queue(context);
   if (!self.ticket && !context.replaced_ticket)
     arrival = TRY(context.transaction.next_file_number());
@@ -131,6 +172,10 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     stopped_early = (self_reached || (active >= kFrontTickets && !context.reads_whole_queue)) &&
                     planner.is_exhausted();
     if (stopped_early) break;
+    if (filter.can_leave_out(name, self_reached)) {
+      walk.left_out_earlier = walk.left_out_earlier || !self_reached;
+      continue;
+    }
     std::optional<Client> client = TRY(context.transaction.read_ticket(name));
     if (!client) {
       if (!self_reached) note_uncounted_ticket(context, name, false);
@@ -173,6 +218,7 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     if (!self_reached) self.uncounted_tickets.erase({name.file_number, name.id});
     if (!stopped) ++active;
     const Record& record = client->record;
+    if (!inactive) filter.add_active(record);
     if (!self_reached) {
       walk.earlier_tickets.push_back({name, &ticket, record.uid, record.pid_namespace, inactive});
     }

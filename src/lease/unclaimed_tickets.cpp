@@ -112,7 +112,7 @@ Result<void> ring_grantable_successors(DecisionContext& context, Planner& planne
 Result<bool> time_unclaimed_tickets(DecisionContext& context, const PlanInput& input) {
   SilentTickets& silent_tickets = context.self.silent_tickets;
   const Outcome& outcome = context.walk.outcome;
-  if (outcome.grant || outcome.impossible) return false;
+  if (outcome.grant || outcome.impossible || !context.self.may_wait) return false;
   if (context.is_recovering) {  // no client can claim
     silent_tickets.reset_times();
     context.self.ticket_orders.clear();

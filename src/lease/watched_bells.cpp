@@ -52,6 +52,7 @@ Result<void> find_second_watcher(DecisionContext& context, bool first_of_queue) 
     const bool own = context.is_same_user_and_namespace(client->record);
     if (found && !own) continue;
     found = true;
+    context.rely_on(client->record);
     if (UniqueFd bell = duplicate_bell(*client))
       context.decision.successor_bells.push_back(std::move(bell));
     if (own) break;

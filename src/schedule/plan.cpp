@@ -148,6 +148,18 @@ class Planner::State {
     return outcome;
   }
 
+  bool can_leave_out(const QueuedTicket& ticket) {
+    if (find_impossible(ticket.request)) return true;
+    // The first ticket that would measure a job type keeps later ones from measuring it.
+    if (!ticket.profiled_job.empty()) return profiled_by_.contains(ticket.profiled_job);
+    // The first ticket that has to wait makes the reservation.
+    if (!reservation_) return false;
+    if (refused_.covers(ticket.request)) return true;
+    if (available(ticket).size() >= ticket.request.count) return false;
+    remember_refusal(ticket.request);
+    return true;
+  }
+
   std::optional<Impossible> find_impossible(const Request& request) {
     if (possible_.covers(request)) return std::nullopt;
     Impossible found;
@@ -274,6 +286,10 @@ Outcome Planner::decide(const QueuedTicket& ticket, Explain explain) {
 
 bool Planner::is_possible(const Request& request) {
   return !state_->find_impossible(request);
+}
+
+bool Planner::can_leave_out(const QueuedTicket& ticket) {
+  return state_->can_leave_out(ticket);
 }
 
 bool Planner::is_exhausted() const {

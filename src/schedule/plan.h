@@ -136,6 +136,12 @@ class Planner {
   // Whether the request could be granted in some state of the leases.
   bool is_possible(const Request& request);
 
+  // Whether the caller may leave out the next ticket instead of calling decide(): the ticket is
+  // granted nothing, and the outcome of each later ticket is the same without it. So it does not
+  // matter whether the ticket's process is stopped, or lives at all. Once true for a ticket, it
+  // stays true for all tickets with the same request and profiled job.
+  bool can_leave_out(const QueuedTicket& ticket);
+
   // Whether no later ticket can be granted any GPU, whatever it asks for.
   bool is_exhausted() const;
 

@@ -188,6 +188,58 @@ RC_GTEST_PROP(PlanModel, decides_the_same_unexplained, ()) {
   for (int server = 0; server < 20; ++server) expect_the_same_unexplained();
 }
 
+// One planner is given every ticket, and of those that can be left out some as stopped, and some
+// not at all. The other leaves out all that can be left out. Both must decide the same for the
+// others.
+void expect_the_same_without_those_left_out() {
+  const int gpus = *rc::gen::inRange(1, 6);
+  PlanInput input = random_server(gpus);
+  std::map<std::string, TimePoint> ends;
+  add_random_leases(input, ends);
+  for (GpuCondition& gpu : input.gpus) gpu.usable = *rc::gen::inRange(0, 6) != 0;
+  const int tickets = *rc::gen::inRange(1, 30);
+  for (int i = 0; i < tickets; ++i) {
+    input.tickets.push_back(random_ticket(i, gpus + 1));
+    if (*rc::gen::inRange(0, 4) == 0)
+      input.tickets.back().profiled_job = *rc::gen::element("train", "evaluate");
+  }
+  Planner complete(input);
+  Planner shorter(input);
+  std::vector<QueuedTicket> left_out;
+  for (QueuedTicket& ticket : input.tickets) {
+    const bool like_an_earlier_one =
+        std::any_of(left_out.begin(), left_out.end(), [&](const QueuedTicket& earlier) {
+          return earlier.request == ticket.request && earlier.profiled_job == ticket.profiled_job;
+        });
+    const bool can_leave_out = shorter.can_leave_out(ticket);
+    RC_ASSERT(can_leave_out || !like_an_earlier_one);
+    const int state = *rc::gen::inRange(0, 8);
+    if (can_leave_out) {
+      left_out.push_back(ticket);
+      if (state < 2) continue;  // its client does not live
+    }
+    ticket.stopped = state == 2;
+    const Outcome outcome = complete.decide(ticket);
+    if (can_leave_out) {
+      RC_ASSERT(!outcome.grant && (outcome.impossible || !outcome.wait->passed_over));
+      continue;
+    }
+    const Outcome other = shorter.decide(ticket);
+    RC_ASSERT(describe_outcome(other) == describe_outcome(outcome));
+    if (!outcome.wait) continue;
+    RC_ASSERT(other.wait->available == outcome.wait->available);
+    RC_ASSERT(other.wait->passed_over == outcome.wait->passed_over);
+    RC_ASSERT(other.wait->expected_start == outcome.wait->expected_start);
+    RC_ASSERT(other.wait->profiled_by == outcome.wait->profiled_by);
+    RC_ASSERT(other.wait->blockers.size() == outcome.wait->blockers.size());
+    RC_ASSERT(complete.is_exhausted() == shorter.is_exhausted());
+  }
+}
+
+RC_GTEST_PROP(PlanModel, decides_the_same_without_tickets_that_can_be_left_out, ()) {
+  for (int server = 0; server < 20; ++server) expect_the_same_without_those_left_out();
+}
+
 // Simulates the server until the ticket `watched` starts, and returns that time. A granted ticket
 // runs for its announced time, or else for its time in `run_times`.
 TimePoint simulate_start(const std::string& watched, PlanInput input,
