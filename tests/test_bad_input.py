@@ -23,7 +23,7 @@ def test_wrong_flags(server, arguments):
 
 
 def test_an_unknown_command_comes_with_a_guess(server):
-    assert "'status'" in server.berth("staus").stderr
+    assert "'berth status'" in server.berth("staus").stderr
 
 
 def test_no_command_shows_the_help(server):

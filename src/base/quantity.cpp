@@ -38,52 +38,111 @@ constexpr std::array<Unit, 17> kSizeUnits{{
     {"tib", kKi* kKi* kKi* kKi},
     {"tb", 1e12},
 }};
-constexpr std::array<Unit, 5> kTimeUnits{{
-    {"ms", 1e6},
-    {"s", 1e9},
-    {"m", 60e9},
-    {"h", 3600e9},
-    {"d", 86400e9},
+constexpr double kSecond = 1e9;  // in nanoseconds
+constexpr double kMinute = 60 * kSecond;
+constexpr double kHour = 60 * kMinute;
+constexpr double kDay = 24 * kHour;
+constexpr std::array<Unit, 24> kTimeUnits{{
+    {"ms", 1e6},         {"s", kSecond},       {"sec", kSecond},     {"secs", kSecond},
+    {"second", kSecond}, {"seconds", kSecond}, {"m", kMinute},       {"min", kMinute},
+    {"mins", kMinute},   {"minute", kMinute},  {"minutes", kMinute}, {"h", kHour},
+    {"hr", kHour},       {"hrs", kHour},       {"hour", kHour},      {"hours", kHour},
+    {"d", kDay},         {"day", kDay},        {"days", kDay},       {"w", 7 * kDay},
+    {"wk", 7 * kDay},    {"wks", 7 * kDay},    {"week", 7 * kDay},   {"weeks", 7 * kDay},
 }};
+constexpr std::string_view kSizeExample = "8GiB or 512MiB";
+constexpr std::string_view kTimeExample = "90s, 1h30m or 2d";
 
 constexpr double kMaxQuantity = 9.2e18;  // just below 2^63, in bytes or nanoseconds
 
-// The number multiplied by its unit. The error is the end of a sentence that begins with the text.
+void remove_leading_blanks(std::string_view& text) {
+  while (text.starts_with(' ')) text.remove_prefix(1);
+}
+
+// The error of a text; the end of a sentence that begins with the text.
+using Problem = std::string;
+
+// Reads a number and its unit from the front of `text`, and removes both.
 template <std::size_t N>
-tl::expected<double, std::string> parse_quantity(std::string_view text,
-                                                 const std::array<Unit, N>& units,
-                                                 std::string_view example) {
+tl::expected<double, Problem> read_part(std::string_view& text, const std::array<Unit, N>& units,
+                                        std::string_view example) {
   double number = 0;
-  const auto* end = text.data() + text.size();
-  auto [rest, problem] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
+  const auto* const end = text.data() + text.size();
+  const auto [rest, problem] = std::from_chars(text.data(), end, number, std::chars_format::fixed);
   if (problem != std::errc{} || !std::isfinite(number)) {
     return tl::make_unexpected(fmt::format("is not a number with a unit, such as {}", example));
   }
   if (number < 0 || std::signbit(number)) return tl::make_unexpected("is negative");
-  while (rest != end && *rest == ' ') ++rest;
-  if (rest == end) return tl::make_unexpected(fmt::format("has no unit; write {}", example));
-  const std::string unit = lower_case({rest, end});
-  const auto* found = std::find_if(units.begin(), units.end(),
-                                   [&](const Unit& candidate) { return candidate.name == unit; });
+  text.remove_prefix(static_cast<std::size_t>(rest - text.data()));
+  remove_leading_blanks(text);
+  if (text.empty()) return tl::make_unexpected(fmt::format("has no unit; write {}", example));
+  const std::string unit = lower_case(text.substr(0, text.find_first_of("0123456789 .-+")));
+  const auto* const found = std::find_if(
+      units.begin(), units.end(), [&](const Unit& candidate) { return candidate.name == unit; });
   if (found == units.end()) {
     return tl::make_unexpected(fmt::format("has an unknown unit; write {}", example));
   }
+  text.remove_prefix(unit.size());
   const double value = number * found->factor;
   if (value > kMaxQuantity) return tl::make_unexpected("is too large");
   return value;
 }
 
+tl::expected<double, Problem> parse_size_value(std::string_view text) {
+  const auto value = read_part(text, kSizeUnits, kSizeExample);
+  if (value && !text.empty())
+    return tl::make_unexpected(fmt::format("has an unknown unit; write {}", kSizeExample));
+  return value;
+}
+
+// "1:30:00", or with days, as Slurm writes it: "2-12:00:00". nullopt: the text has another form.
+std::optional<double> parse_clock_duration(std::string_view text) {
+  constexpr std::size_t kMaxDigits = 6;
+  const auto number = [](std::string_view digits) -> std::optional<unsigned> {
+    return digits.size() > kMaxDigits ? std::nullopt : parse_integer<unsigned>(digits);
+  };
+  std::optional<unsigned> days = 0;
+  const std::size_t dash = text.find('-');
+  if (dash != std::string_view::npos) {
+    days = number(text.substr(0, dash));
+    text.remove_prefix(dash + 1);
+  }
+  const std::size_t first = text.find(':');
+  const std::size_t second = first == std::string_view::npos ? first : text.find(':', first + 1);
+  if (second == std::string_view::npos) return std::nullopt;
+  const auto hours = number(text.substr(0, first));
+  const auto minutes = number(text.substr(first + 1, second - first - 1));
+  const auto seconds = number(text.substr(second + 1));
+  if (!days || !hours || !minutes || *minutes > 59 || !seconds || *seconds > 59)
+    return std::nullopt;
+  return *days * kDay + *hours * kHour + *minutes * kMinute + *seconds * kSecond;
+}
+
+// Parts may follow each other: "1h30m", "2d 4h".
+tl::expected<double, Problem> parse_time_value(std::string_view text) {
+  if (const auto clock = parse_clock_duration(text)) return *clock;
+  double total = 0;
+  do {
+    const auto value = read_part(text, kTimeUnits, kTimeExample);
+    if (!value) return value;
+    total += *value;
+    remove_leading_blanks(text);
+  } while (!text.empty());
+  if (total > kMaxQuantity) return tl::make_unexpected("is too large");
+  return total;
+}
+
 }  // namespace
 
 Result<Bytes> parse_size(std::string_view text) {
-  const auto value = parse_quantity(text, kSizeUnits, "8GiB or 512MiB");
+  const auto value = parse_size_value(text);
   if (!value)
     return fail(ErrorKind::usage, fmt::format("size {} {}", in_quotes(text), value.error()));
   return Bytes{round_positive(*value)};
 }
 
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text) {
-  const auto value = parse_quantity(text, kTimeUnits, "90s, 10m or 2h");
+  const auto value = parse_time_value(text);
   if (!value) {
     return fail(ErrorKind::usage, fmt::format("duration {} {}", in_quotes(text), value.error()));
   }

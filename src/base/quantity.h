@@ -43,7 +43,9 @@ constexpr std::uint64_t to_mib(Bytes size) {
 // required. ErrorKind::usage: `text` is not a size; the message says why.
 Result<Bytes> parse_size(std::string_view text);
 
-// Accepts "500ms", "90s", "10m", "2h", "1d", "1.5h". Errors are as those of parse_size().
+// Accepts "500ms", "90s", "10 min", "1.5h", "2 days", "1w", several of them ("1h30m"), and
+// hours, minutes and seconds ("1:30:00", with days "2-12:00:00"). Errors are as those of
+// parse_size().
 Result<std::chrono::nanoseconds> parse_duration(std::string_view text);
 
 // "0", "512 MiB", "9.1 GiB": at most three significant digits.

@@ -40,7 +40,20 @@ TEST(ParseDuration, takes_and_refuses) {
   EXPECT_EQ(parse_duration("1.5h").value(), 90min);
   EXPECT_EQ(parse_duration("1d").value(), 24h);
   EXPECT_EQ(parse_duration("500ms").value(), 500ms);
-  for (const char* text : {"", "10", "-1s", "1y", "s"}) EXPECT_FALSE(parse_duration(text)) << text;
+  for (const char* text : {"", "10", "-1s", "1y", "s", "1h30", "1h-30m", "1h30m ", "h1", "1:30",
+                           "1:60:00", "1:00:60", "1:2:3:4", "-1:00:00", "9999999:00:00", "1d-1h"})
+    EXPECT_FALSE(parse_duration(text)) << text;
+}
+
+TEST(ParseDuration, takes_several_units_and_words) {
+  EXPECT_EQ(parse_duration("1h30m").value(), 90min);
+  EXPECT_EQ(parse_duration("2h 5m").value(), 125min);
+  EXPECT_EQ(parse_duration("1d 2h 3m 4.5s").value(), 26h + 3min + 4500ms);
+  EXPECT_EQ(parse_duration("1w").value(), 168h);
+  EXPECT_EQ(parse_duration("2hours").value(), 2h);
+  EXPECT_EQ(parse_duration("10 Minutes").value(), 10min);
+  EXPECT_EQ(parse_duration("1:30:00").value(), 90min);
+  EXPECT_EQ(parse_duration("2-12:00:01").value(), 60h + 1s);
 }
 
 TEST(FormatSize, has_three_digits) {

@@ -4,28 +4,57 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <numeric>
 #include <string_view>
 #include <vector>
 
 #include "base/text.h"
+#include "cli/suggestion.h"
 
 namespace berth {
 namespace {
 
-// The number of letters to insert, delete or replace that turns `a` into `b`.
-std::size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<std::size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), 0);
-  for (std::size_t i = 1; i <= a.size(); ++i) {
-    std::size_t diagonal = row[0]++;
-    for (std::size_t j = 1; j <= b.size(); ++j) {
-      const std::size_t change = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({change, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
+// Commands of other tools, and words that users try.
+struct CommandSynonym {
+  std::string_view word;
+  const char* command;
+};
+constexpr std::array kCommandSynonyms{
+    CommandSynonym{"ls", "status"},       CommandSynonym{"list", "status"},
+    CommandSynonym{"ps", "status"},       CommandSynonym{"info", "status"},
+    CommandSynonym{"show", "status"},     CommandSynonym{"gpus", "status"},
+    CommandSynonym{"sinfo", "status"},    CommandSynonym{"nvidia-smi", "status"},
+    CommandSynonym{"gpustat", "status"},  CommandSynonym{"watch", "top"},
+    CommandSynonym{"htop", "top"},        CommandSynonym{"nvitop", "top"},
+    CommandSynonym{"nvtop", "top"},       CommandSynonym{"squeue", "queue"},
+    CommandSynonym{"waiting", "queue"},   CommandSynonym{"kill", "cancel"},
+    CommandSynonym{"scancel", "cancel"},  CommandSynonym{"stop", "cancel"},
+    CommandSynonym{"rm", "cancel"},       CommandSynonym{"remove", "cancel"},
+    CommandSynonym{"logs", "log"},        CommandSynonym{"history", "log"},
+    CommandSynonym{"sacct", "log"},       CommandSynonym{"stats", "report"},
+    CommandSynonym{"usage", "report"},    CommandSynonym{"exec", "run"},
+    CommandSynonym{"start", "run"},       CommandSynonym{"srun", "run"},
+    CommandSynonym{"sbatch", "batch"},    CommandSynonym{"submit", "batch"},
+    CommandSynonym{"add", "batch"},       CommandSynonym{"lock", "acquire"},
+    CommandSynonym{"alloc", "acquire"},   CommandSynonym{"allocate", "acquire"},
+    CommandSynonym{"salloc", "acquire"},  CommandSynonym{"lease", "acquire"},
+    CommandSynonym{"reserve", "acquire"}, CommandSynonym{"free", "release"},
+    CommandSynonym{"unlock", "release"},  CommandSynonym{"disable", "drain"},
+    CommandSynonym{"enable", "undrain"},  CommandSynonym{"resume", "undrain"},
+    CommandSynonym{"web", "serve"},       CommandSynonym{"ui", "serve"},
+    CommandSynonym{"dashboard", "serve"}, CommandSynonym{"check", "doctor"},
+    CommandSynonym{"diagnose", "doctor"}, CommandSynonym{"install", "setup"},
+    CommandSynonym{"init", "setup"},      CommandSynonym{"version", "--version"},
+};
+
+std::string suggest_command(std::string_view name) {
+  const std::string word = lower_case(name);
+  const auto* const synonym =
+      std::find_if(kCommandSynonyms.begin(), kCommandSynonyms.end(),
+                   [&](const CommandSynonym& one) { return one.word == word; });
+  if (synonym != kCommandSynonyms.end()) return synonym->command;
+  std::vector<std::string> names;
+  for (const Command& command : commands()) names.emplace_back(command.name);
+  return find_similar_word(name, names);
 }
 
 }  // namespace
@@ -65,14 +94,10 @@ std::span<const Command> commands() {
 }
 
 Error unknown_command_error(std::string_view name) {
-  std::string remedy = "'berth --help' lists the commands";
-  std::size_t nearest = 3;  // a command with more than two wrong letters is not suggested
-  for (const Command& command : commands()) {
-    const std::size_t distance = name.size() < 64 ? edit_distance(name, command.name) : nearest;
-    if (distance >= nearest) continue;
-    nearest = distance;
-    remedy = fmt::format("did you mean '{}'?", command.name);
-  }
+  const std::string suggestion = suggest_command(name);
+  const std::string remedy = suggestion.empty()
+                                 ? "'berth --help' lists the commands"
+                                 : fmt::format("did you mean 'berth {}'?", suggestion);
   return {ErrorKind::usage, fmt::format("{} is not a command; {}", in_quotes(name), remedy)};
 }
 

@@ -9,7 +9,7 @@ namespace {
 
 bool suggests(const char* name, const std::string& command) {
   const std::string message = unknown_command_error(name).message;
-  return message.find("did you mean '" + command + "'?") != std::string::npos;
+  return message.find("did you mean 'berth " + command + "'?") != std::string::npos;
 }
 
 TEST(UnknownCommand, suggests_the_nearest_command) {

@@ -2,11 +2,13 @@
 #include "cli/flags.h"
 
 #include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <optional>
 #include <utility>
 
 #include "base/text.h"
+#include "cli/suggestion.h"
 
 namespace berth {
 namespace {
@@ -62,6 +64,31 @@ FlagWord split_flag(std::string_view word) {
   if (word.size() <= 2) return {word, std::nullopt};
   return {word.substr(0, 2), word.substr(2)};  // -n2
 }
+
+// Flags of other tools, and words that users try.
+struct FlagSynonym {
+  std::string_view word;
+  const char* flag;  // the first flag of `suggestion`
+  const char* suggestion;
+};
+constexpr std::array kFlagSynonyms{
+    FlagSynonym{"--gpus", "-n", "-n (how many) or --gpu (which)"},
+    FlagSynonym{"--num-gpus", "-n", "-n"},
+    FlagSynonym{"--gpu-ids", "--gpu", "--gpu"},
+    FlagSynonym{"--device", "--gpu", "--gpu"},
+    FlagSynonym{"--devices", "--gpu", "--gpu"},
+    FlagSynonym{"--memory", "--mem", "--mem"},
+    FlagSynonym{"--vram", "--mem", "--mem"},
+    FlagSynonym{"--gres", "-n", "-n (how many) or --gpu (which)"},
+    FlagSynonym{"--parallel", "--jobs", "--jobs"},
+    FlagSynonym{"--max-jobs", "--jobs", "--jobs"},
+    FlagSynonym{"--workers", "--jobs", "--jobs"},
+    FlagSynonym{"--nonblock", "--no-wait", "--no-wait"},
+    FlagSynonym{"--wait", "--timeout", "--timeout"},
+    FlagSynonym{"--duration", "--time", "--time"},
+    FlagSynonym{"--job-name", "--label", "--label"},
+    FlagSynonym{"--continue", "--resume", "--resume"},
+};
 
 bool looks_like_flag(std::string_view word) {
   return word.size() > 1 && word.starts_with('-');
@@ -185,13 +212,31 @@ Result<void> Flags::parse_argument(std::string_view word) {
   return store(*next, word);
 }
 
+// "--mem?", or "-n (how many) or --gpu (which)?"; empty if no flag is similar.
+std::string Flags::suggest_flag(std::string_view name) const {
+  const std::string word = lower_case(name);
+  for (const FlagSynonym& synonym : kFlagSynonyms) {
+    if (synonym.word == word && find(synonym.flag) != nullptr)
+      return fmt::format("{}?", synonym.suggestion);
+  }
+  std::vector<std::string> names;
+  for (const Option& option : options_) {
+    if (!option.is_argument() && !option.group.empty()) names.push_back(option.name);
+  }
+  const std::string similar = find_similar_word(name, names);
+  return similar.empty() ? "" : similar + "?";
+}
+
 // Parses the flag at the front of `words`, and returns how many words it takes; 0: it is --help.
 Result<std::size_t> Flags::parse_flag(std::span<const char* const> words) {
   const FlagWord flag = split_flag(words.front());
   const auto option = std::find_if(options_.begin(), options_.end(),
                                    [&](const Option& one) { return one.is_flag(flag.name); });
   if (option == options_.end()) {
-    return fail(ErrorKind::usage, fmt::format("there is no option {}", in_quotes(words.front())));
+    const std::string suggestion = suggest_flag(flag.name);
+    return fail(ErrorKind::usage,
+                fmt::format("there is no option {}{}{}", in_quotes(words.front()),
+                            suggestion.empty() ? "" : "; did you mean ", suggestion));
   }
   if (option->value == Option::Value::none) {
     if (flag.value) return fail(ErrorKind::usage, fmt::format("{} takes no value", option->name));

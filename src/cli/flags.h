@@ -85,6 +85,7 @@ class Flags {
   Result<void> store(Option& option, std::string_view text);
   Result<void> parse_argument(std::string_view word);
   Result<std::size_t> parse_flag(std::span<const char* const> words);
+  std::string suggest_flag(std::string_view name) const;
   std::string format_usage() const;
 
   std::vector<Option> options_;

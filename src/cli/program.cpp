@@ -82,7 +82,8 @@ std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind, Word
     if (word == "--") return i;
     if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
     const Option* const flag = flags.find(word);
-    if (flag != nullptr && flag->value == Option::Value::required) ++i;  // skip its value
+    const bool has_value = i + 1 < words.size() && std::string_view(words[i + 1]) != "--";
+    if (flag != nullptr && flag->value == Option::Value::required && has_value) ++i;
   }
   return words.size();
 }

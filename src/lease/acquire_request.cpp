@@ -91,6 +91,7 @@ Result<void> restrict_to_allowed_gpus(Request& gpu_request, const AcquireRequest
                     argument_name("--gpu", request.argument_style)));
   }
   gpu_request.uuids = std::move(named);
+  if (request.wants_all_gpus) gpu_request.count = static_cast<unsigned>(gpu_request.uuids->size());
   return exclude_mig_if_load_limited(gpu_request, gpus, request.argument_style);
 }
 

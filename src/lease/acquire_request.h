@@ -32,7 +32,8 @@ std::string argument_name(std::string_view flag, ArgumentStyle style);
 // A request for GPUs, and the client that makes it.
 struct AcquireRequest {
   Request gpu_request;
-  std::string gpus;  // --gpu as the user wrote it; empty: any GPU
+  std::string gpus;             // --gpu as the user wrote it; empty: any GPU
+  bool wants_all_gpus = false;  // gpu_request.count follows from `gpus` and this host
   std::string label;
   std::string command;
   pid_t holder_pid = 0;  // the process that the lease is for; 0: this process

@@ -37,6 +37,23 @@ bool is_index(std::string_view text) {
   return is_number(text.substr(0, colon)) && is_number(text.substr(colon + 1));
 }
 
+// Adds each index of "2-5". False if the entry is not a range.
+Result<bool> add_range(std::string_view entry, std::vector<std::string>& entries) {
+  constexpr unsigned kMaxIndex = 4095;
+  const std::size_t dash = entry.find('-');
+  if (dash == std::string_view::npos || !is_number(entry.substr(0, dash)) ||
+      !is_number(entry.substr(dash + 1)))
+    return false;
+  const auto first = parse_integer<unsigned>(entry.substr(0, dash));
+  const auto last = parse_integer<unsigned>(entry.substr(dash + 1));
+  if (!first || !last || *last > kMaxIndex || *first > *last) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is not a range of GPUs, such as 0-3", in_quotes(entry)));
+  }
+  for (unsigned i = *first; i <= *last; ++i) entries.push_back(std::to_string(i));
+  return true;
+}
+
 bool starts_with_ignoring_case(std::string_view text, std::string_view start) {
   const auto same = [](unsigned char a, unsigned char b) {
     return std::tolower(a) == std::tolower(b);
@@ -170,21 +187,28 @@ VisibleDevices parse_visible_devices(const std::vector<Gpu>& gpus, std::string_v
 
 }  // namespace
 
-Result<std::vector<std::string_view>> parse_gpu_list(std::string_view list) {
-  auto entries = split_at_commas(list);
-  for (const std::string_view entry : entries) {
+Result<std::vector<std::string>> parse_gpu_list(std::string_view list) {
+  std::vector<std::string> entries;
+  for (const std::string_view entry : split_at_commas(list)) {
     if (entry.empty()) {
       return fail(ErrorKind::usage,
                   fmt::format("the list of GPUs {} has an empty entry; write indices or UUIDs "
                               "separated by commas, such as 0,2",
                               in_quotes(list)));
     }
-    if (!is_index(entry) && !is_uuid(entry)) {
+    if (entry == kAllGpus && list != kAllGpus) {
+      return fail(ErrorKind::usage, fmt::format("'all' in {} already includes the other GPUs; "
+                                                "write only all",
+                                                in_quotes(list)));
+    }
+    if (TRY(add_range(entry, entries))) continue;
+    if (!is_index(entry) && !is_uuid(entry) && entry != kAllGpus) {
       return fail(ErrorKind::usage,
-                  fmt::format("{} is neither an index (2, or 2:1 for a MIG instance) nor the start "
-                              "of a UUID (GPU-1a2b); 'berth status' lists the GPUs",
+                  fmt::format("{} is neither an index (2, 2-5, or 2:1 for a MIG instance) nor the "
+                              "start of a UUID (GPU-1a2b); 'berth status' lists the GPUs",
                               in_quotes(entry)));
     }
+    entries.emplace_back(entry);
   }
   return entries;
 }
@@ -194,16 +218,21 @@ bool uuid_starts_with(std::string_view uuid, std::string_view start) {
 }
 
 Result<std::string> join_gpu_list(const std::vector<std::string>& words) {
-  std::string list = join_text(words, ",");
-  TRY(parse_gpu_list(list));
-  return list;
+  return join_text(TRY(parse_gpu_list(join_text(words, ","))), ",");
 }
 
 Result<std::vector<std::string>> select_gpus(const std::vector<Gpu>& gpus, std::string_view list,
                                              Selectable selectable) {
-  const std::vector<std::string_view> entries = TRY(parse_gpu_list(list));
+  const std::vector<std::string> entries = TRY(parse_gpu_list(list));
   std::vector<std::string> uuids;
-  for (const std::string_view entry : entries) {
+  if (list == kAllGpus) {
+    for (const Gpu& gpu : gpus) {
+      if (gpu.uuid && (selectable == Selectable::known || !describe_defect(gpu)))
+        uuids.push_back(*gpu.uuid);
+    }
+    return uuids;
+  }
+  for (const std::string& entry : entries) {
     const Gpu* const gpu =
         TRY(is_index(entry) ? find_gpu_by_index(gpus, entry) : find_gpu_by_uuid(gpus, entry));
     if (const auto defect = describe_defect(*gpu);

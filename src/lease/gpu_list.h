@@ -13,11 +13,16 @@
 
 namespace berth {
 
-// The entries of "0,2", "1:0" or "GPU-1a2b,MIG-3c4d", as views into `list`. Checks only that each
-// looks like an index or a UUID, not that there is such a GPU. ErrorKind::usage if one does not.
-Result<std::vector<std::string_view>> parse_gpu_list(std::string_view list);
+// A list that names every GPU.
+constexpr std::string_view kAllGpus = "all";
 
-// The arguments joined by commas. ErrorKind::usage if parse_gpu_list() refuses the result.
+// The entries of "0,2", "0-3" (its numbers), "1:0", "GPU-1a2b,MIG-3c4d" or "all". Checks only that
+// each looks like an index or a UUID, not that there is such a GPU. ErrorKind::usage if one does
+// not.
+Result<std::vector<std::string>> parse_gpu_list(std::string_view list);
+
+// The arguments joined by commas, with the numbers of ranges. ErrorKind::usage if parse_gpu_list()
+// refuses the result.
 Result<std::string> join_gpu_list(const std::vector<std::string>& words);
 
 // The UUIDs of the GPUs that `list` names, in its order. A UUID may be written in any case, and a

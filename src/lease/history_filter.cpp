@@ -17,9 +17,20 @@
 namespace berth {
 namespace {
 
-// Parses "2h" (before now), or a date with or without the time of day.
+// The midnight before now, in local time, or that of an earlier day.
+TimePoint midnight_before(TimePoint now, int days) {
+  std::tm midnight = to_local_tm(now);
+  midnight.tm_mday -= days;
+  midnight.tm_hour = midnight.tm_min = midnight.tm_sec = 0;
+  midnight.tm_isdst = -1;
+  return TimePoint(std::chrono::seconds(std::mktime(&midnight)));
+}
+
+// Parses "2h" (before now), "today", "yesterday", or a date with or without the time of day.
 Result<TimePoint> parse_start_time(std::string_view text) {
   const std::string word(text);
+  const TimePoint now = std::chrono::system_clock::now();
+  if (word == "today" || word == "yesterday") return midnight_before(now, word == "today" ? 0 : 1);
   for (const char* form :
        {"%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M", "%Y-%m-%d"}) {
     std::tm time{};
@@ -32,10 +43,10 @@ Result<TimePoint> parse_start_time(std::string_view text) {
   const auto ago = parse_duration(text);
   if (!ago) {
     return fail(ErrorKind::usage,
-                fmt::format("{} is neither a time such as 2h or 7d nor a date such as 2026-11-16",
+                fmt::format("{} is neither a time such as 2h, 7d or yesterday nor a date such as "
+                            "2026-11-16",
                             in_quotes(text)));
   }
-  const TimePoint now = std::chrono::system_clock::now();
   return *ago < now.time_since_epoch() ? now - *ago : TimePoint{};
 }
 
@@ -96,6 +107,7 @@ Result<void> set_host(HistoryFilter& filter, std::string_view text) {
 
 Result<void> set_gpus(HistoryFilter& filter, std::string_view text) {
   filter.gpus = TRY(join_gpu_list({std::string(text)}));
+  if (filter.gpus == kAllGpus) filter.gpus.clear();
   return {};
 }
 

@@ -14,6 +14,9 @@ namespace {
 
 constexpr unsigned kMaxCount = 4096;  // of GPUs and of processes
 constexpr std::chrono::hours kMaxRunTime(24 * 3650);
+// A number without the right unit (8 for 8GiB) would share the GPU with everybody. A CUDA context
+// alone takes more than this.
+constexpr Bytes kMinReservation = mib(1);
 constexpr std::size_t kMaxTextBytes = 256;  // all viewers of the queue read these texts
 
 template <unsigned low, unsigned high>
@@ -33,6 +36,11 @@ Result<std::optional<Bytes>> parse_memory(std::string_view text) {
                             "omit this option for whole GPUs",
                             in_quotes(text)));
   }
+  if (size < kMinReservation) {
+    return fail(ErrorKind::usage, fmt::format("{} is only {}, less than any job needs; write a "
+                                              "size such as 8GiB",
+                                              in_quotes(text), format_size(size)));
+  }
   return size;
 }
 
@@ -41,7 +49,7 @@ Result<std::chrono::nanoseconds> parse_run_time(std::string_view text) {
   if (time && *time == std::chrono::nanoseconds::zero()) {
     return fail(
         ErrorKind::usage,
-        fmt::format("{} is too short; write a duration such as 90s, 10m or 2h", in_quotes(text)));
+        fmt::format("{} is too short; write a duration such as 90s, 1h30m or 2d", in_quotes(text)));
   }
   // Other clients refuse records with a longer time, and then would not count the ticket.
   if (time && *time > kMaxRunTime) {
@@ -125,7 +133,7 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
   };
   add("-n,--count", "N", "Number of GPUs, granted together (default 1)", options->count,
       parse_number<1, kMaxCount>);
-  add("--gpu", "LIST", "Only these GPUs (0,2, or UUIDs), all of them unless -n is set",
+  add("--gpu", "LIST", "Only these GPUs (0,2 or 0-3, UUIDs, or all), all of them\nunless -n is set",
       options->gpus, parse_gpus);
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
       parse_name);
@@ -164,7 +172,7 @@ Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
   }
   unsigned& count = options.request.count;
   if (options.count) count = *options.count;
-  if (options.gpus.empty()) return {};
+  if (options.gpus.empty() || options.gpus == kAllGpus) return {};
   const auto named = static_cast<unsigned>(parse_gpu_list(options.gpus)->size());
   if (!options.count) count = named;
   if (count <= named) return {};
@@ -199,6 +207,7 @@ AcquireRequest make_acquire_request(const RequestOptions& options) {
   AcquireRequest request;
   request.gpu_request = options.request;
   request.gpus = options.gpus;
+  request.wants_all_gpus = options.gpus == kAllGpus && !options.count;
   request.label = options.label;
   request.no_wait = options.no_wait;
   request.timeout = options.timeout;

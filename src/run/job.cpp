@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/shell.h"
 #include "base/simulation.h"
 #include "base/text.h"
 
@@ -27,11 +28,53 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+bool is_file(const std::string& path) {
+  struct stat attributes {};
+  return ::stat(path.c_str(), &attributes) == 0 && S_ISREG(attributes.st_mode);
+}
+
+// "NAME=value", as a shell takes it before a command.
+bool is_assignment(std::string_view word) {
+  const std::size_t end = word.find('=');
+  if (end == 0 || end == std::string_view::npos) return false;
+  return std::all_of(word.begin(), word.begin() + static_cast<std::ptrdiff_t>(end),
+                     [](unsigned char letter) { return std::isalnum(letter) || letter == '_'; });
+}
+
+// The command that runs the file of a script: "python train.py".
+std::string interpreter_command(const std::string& file) {
+  const std::string_view name = file;
+  const char* const interpreter = name.ends_with(".py")   ? "python"
+                                  : name.ends_with(".sh") ? "sh"
+                                                          : nullptr;
+  return interpreter == nullptr ? "" : fmt::format("{} {}", interpreter, shell_quote(file));
+}
+
+std::string not_found_remedy(const std::string& name) {
+  if (is_assignment(name))
+    return fmt::format("to set a variable for the job, write: env {} COMMAND", shell_quote(name));
+  if (name.find(' ') != std::string::npos)
+    return "the whole command is one word; write it without the quotes, or: sh -c 'COMMAND'";
+  if (name.find('/') == std::string::npos && is_file(name)) {
+    const std::string command = interpreter_command(name);
+    return fmt::format("the file in this folder is run by: {}",
+                       command.empty() ? shell_quote("./" + name) : command);
+  }
+  if (!name.empty() && name.find_first_not_of("0123456789,") == std::string::npos)
+    return "numbers of GPUs are a list without blanks, such as --gpu 0,1";
+  return "check that it is installed and in the PATH";
+}
+
 ProgramError make_program_error(const std::string& name, int reason) {
   if (reason == ENOENT || reason == ENOTDIR) {
     return {kExitNotFound,
-            fmt::format("{} was not found; check that it is installed and in the PATH",
-                        in_quotes(name))};
+            fmt::format("{} was not found; {}", in_quotes(name), not_found_remedy(name))};
+  }
+  if (reason == EACCES && is_file(name)) {
+    const std::string command = interpreter_command(name);
+    return {kExitNotRunnable,
+            fmt::format("{} is not executable; make it so with 'chmod +x {}'{}", in_quotes(name),
+                        shell_quote(name), command.empty() ? "" : ", or write: " + command)};
   }
   return {kExitNotRunnable,
           fmt::format("{} cannot be run: {}", in_quotes(name), std::strerror(reason))};

@@ -59,6 +59,13 @@ struct BatchCommandOptions {
 };
 
 // The lines of the file; or `words`, if the user wrote the commands behind "--".
+// A list of commands may begin with "#!/bin/sh".
+bool is_program(std::string_view file, std::string_view text) {
+  if (file.ends_with(".py") || text.starts_with("\177ELF")) return true;
+  const std::string_view first_line = text.substr(0, text.find('\n'));
+  return first_line.starts_with("#!") && !first_line.ends_with("sh");
+}
+
 Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
                                           const std::vector<std::string>& words) {
   if (options.file.empty() == words.empty()) {
@@ -69,7 +76,16 @@ Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
             : "batch: the commands come from a file or follow --, not both; omit one of them");
   }
   if (options.file.empty()) return make_lines(words);
-  return parse_lines(TRY(read_source(options.file)), options.file);
+  const std::string text = TRY(read_source(options.file));
+  if (options.file != "-" && is_program(options.file, text)) {
+    const bool python = options.file.ends_with(".py");
+    return fail(ErrorKind::usage,
+                fmt::format("batch: {} is a program, not a list of commands; did you mean: berth "
+                            "run -- {}{}? (as a list: berth batch - < {})",
+                            in_quotes(options.file), python ? "python " : "",
+                            shell_quote(options.file), shell_quote(options.file)));
+  }
+  return parse_lines(text, options.file);
 }
 
 bool has_named_file(const BatchCommandOptions& options) {
@@ -295,8 +311,9 @@ Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& option
   const std::chrono::nanoseconds time = TRY(parse_duration(text));
   constexpr std::chrono::hours kMaxTimeout(24 * 3650);
   if (time == std::chrono::nanoseconds::zero() || time > kMaxTimeout) {
-    return fail(ErrorKind::usage, fmt::format("{} is not a usable time limit; write 90s, 10m or 2h",
-                                              in_quotes(text)));
+    return fail(
+        ErrorKind::usage,
+        fmt::format("{} is not a usable time limit; write 90s, 1h30m or 2d", in_quotes(text)));
   }
   options.timeout = time;
   return {};

@@ -23,12 +23,22 @@ Result<void> parse_port(std::string_view text, std::uint16_t& port) {
   return {};
 }
 
-Result<void> parse_address(std::string_view text, std::string& address) {
-  address = text;
-  if (serve::is_ip_address(address)) return {};
-  return fail(
-      ErrorKind::usage,
-      fmt::format("{} is not an IP address, such as 127.0.0.1, 0.0.0.0 or ::1", in_quotes(text)));
+// ADDRESS, ADDRESS:PORT or [ADDRESS]:PORT.
+Result<void> parse_address(std::string_view text, serve::ServeOptions& options) {
+  const std::size_t colon = text.rfind(':');
+  const bool has_port = colon != std::string_view::npos && !serve::is_ip_address(std::string(text));
+  std::string_view address = text.substr(0, has_port ? colon : text.size());
+  const bool bracketed = address.starts_with('[') && address.ends_with(']');
+  if (bracketed) address = address.substr(1, address.size() - 2);
+  if (!serve::is_ip_address(std::string(address))) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} is not an IP address with or without a port, such as 127.0.0.1, "
+                            "0.0.0.0:8080 or ::1",
+                            in_quotes(text)));
+  }
+  if (has_port) TRY(parse_port(text.substr(colon + 1), options.port));
+  options.address = address;
+  return {};
 }
 
 Result<void> parse_proxy(std::string_view text, std::string& proxy) {
@@ -50,8 +60,9 @@ Action define_serve(Flags& command, const CommandContext& /*context*/) {
   command.add_value("--port", "PORT", "TCP port to listen on (default 8417; 0: any free port)",
                     [options](std::string_view text) { return parse_port(text, options->port); });
   command.add_value(
-      "--listen", "ADDRESS", "Address to listen on (default 127.0.0.1: only this host)",
-      [options](std::string_view text) { return parse_address(text, options->address); });
+      "--listen", "ADDRESS",
+      "Address to listen on, with or without a port (default\n127.0.0.1: only this host)",
+      [options](std::string_view text) { return parse_address(text, *options); });
   command.add_flag("--allow-changes", options->allow_changes,
                    "Let token holders cancel, release and drain as your user");
   command.add_text("--token-file", "FILE", "Require the token in this file from every client",

@@ -26,11 +26,9 @@ struct UndrainCommandOptions {
 Result<std::vector<NamedGpu>> find_drained_gpus(const std::vector<std::string>& words,
                                                 const std::vector<Drain>& drains) {
   const std::string list = TRY(join_gpu_list(words));
-  const std::vector<std::string_view> entries = TRY(parse_gpu_list(list));
   std::vector<NamedGpu> found;
   std::vector<std::string> unresolved;
-  for (const std::string_view entry : entries) {
-    const std::string word(entry);
+  for (const std::string& word : TRY(parse_gpu_list(list))) {
     const std::string uuid = TRY(find_drained_gpu(drains, word));
     if (uuid.empty()) {
       unresolved.push_back(word);
@@ -42,6 +40,21 @@ Result<std::vector<NamedGpu>> find_drained_gpus(const std::vector<std::string>& 
   const std::vector<NamedGpu> gpus = TRY(find_gpus(unresolved));
   found.insert(found.end(), gpus.begin(), gpus.end());
   return found;
+}
+
+// All drained GPUs, by their index if the driver reports it.
+std::vector<NamedGpu> name_drained_gpus(const std::vector<Drain>& drains) {
+  std::vector<NamedGpu> gpus;
+  if (drains.empty()) return gpus;
+  const auto known = find_gpus(std::string(kAllGpus));
+  for (const Drain& drain : drains) {
+    NamedGpu& gpu = gpus.emplace_back(NamedGpu{drain.uuid, drain.uuid});
+    if (!known) continue;
+    for (const NamedGpu& one : *known) {
+      if (one.uuid == drain.uuid) gpu.index = one.index;
+    }
+  }
+  return gpus;
 }
 
 bool is_drained(const std::string& uuid, const std::vector<Drain>& drains) {
@@ -57,8 +70,8 @@ Result<int> run(const UndrainCommandOptions& options) {
   }
   const std::vector<Drain> drains = TRY(read_removable_drains());
   std::vector<NamedGpu> gpus;
-  if (options.all) {
-    for (const Drain& drain : drains) gpus.push_back({drain.uuid, drain.uuid});
+  if (options.all || options.gpus == std::vector<std::string>{std::string(kAllGpus)}) {
+    gpus = name_drained_gpus(drains);
   } else {
     gpus = TRY(find_drained_gpus(options.gpus, drains));
   }

@@ -1,0 +1,14 @@
+// What a user may have meant by a word that is not a command, or not a flag.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace berth {
+
+// The candidate that differs from `word` in the fewest letters; upper case, and '_' for '-', are no
+// differences. Empty if too many letters differ.
+std::string find_similar_word(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace berth

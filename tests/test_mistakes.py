@@ -1,0 +1,132 @@
+"""What users mistype or know from other tools: Berth understands it, or says what they may have meant."""
+
+import json
+
+import pytest
+from conftest import SIM_JOB, assert_one_line_error
+from leasing import jobs  # noqa: F401
+
+pytestmark = pytest.mark.release_only
+
+
+@pytest.mark.parametrize("word, command", [
+    ("ls", "status"), ("ps", "status"), ("list", "status"), ("sinfo", "status"), ("kill", "cancel"), ("scancel", "cancel"),
+    ("squeue", "queue"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
+])
+def test_commands_of_other_tools(server, word, command):
+    assert_one_line_error(server.berth(word), 64, f"did you mean 'berth {command}'?")
+
+
+@pytest.mark.parametrize("word", ["foo", "st", "xyzzy"])
+def test_no_guess_for_other_words(server, word):
+    result = server.berth(word)
+    assert_one_line_error(result, 64, "berth --help")
+    assert "did you mean" not in result.stderr
+
+
+@pytest.mark.parametrize("command, flag, guess", [
+    ("run", "--gpus", "-n (how many) or --gpu (which)?"), ("run", "--memory", "--mem?"), ("run", "--nowait", "--no-wait?"),
+    ("run", "--no_wait", "--no-wait?"), ("run", "--Mem", "--mem?"), ("batch", "--parallel", "--jobs?"),
+    ("run", "--gpus=2", "-n (how many) or --gpu (which)?"), ("status", "--jsno", "--json?"),
+])
+def test_flags_of_other_tools(server, command, flag, guess):
+    assert_one_line_error(server.berth(command, flag, "2", "--", "true"), 64, f"did you mean {guess}")
+
+
+def test_a_guess_is_a_flag_of_the_command(server):
+    """`berth log` has no -n, but it has --gpu."""
+    assert_one_line_error(server.berth("log", "--gpus", "2"), 64, "did you mean --gpu?")
+
+
+def test_a_flag_without_its_value(server):
+    assert_one_line_error(server.berth("run", "--timeout", "--", "true"), 64, "--timeout needs a value")
+
+
+@pytest.mark.parametrize("words, code, remedy", [
+    (["train.py"], 127, "python train.py"), (["./train.py"], 126, "chmod +x ./train.py"), (["tool"], 127, "./tool"),
+    (["python train.py --lr 1"], 127, "without the quotes"), (["CUDA_VISIBLE_DEVICES=0", "python", "x"], 127, "env CUDA_"),
+    (["--gpu", "0", "1", "--", "true"], 127, "--gpu 0,1"), (["no-such-program"], 127, "PATH"),
+], ids=repr)
+def test_commands_that_cannot_be_found(server, words, code, remedy):
+    for name in ("train.py", "tool"):
+        (server.folder / name).write_text("print(1)\n")
+    words = words if words[0].startswith("--") else ["--", *words]
+    assert_one_line_error(server.berth("run", *words, cwd=server.folder), code, remedy)
+
+
+def gpus(server, *flags):
+    result = server.berth("run", *flags, "--", "sh", "-c", 'echo "$BERTH_GPUS"')
+    assert (result.returncode, result.stderr) == (0, "")
+    return result.stdout.strip()
+
+
+def test_ranges_of_gpus_and_all_of_them(server):
+    server.use("6x24GiB")
+    assert gpus(server, "--gpu", "1-3,5") == "1,2,3,5"
+    assert gpus(server, "--gpu", "all") == "0,1,2,3,4,5"
+    assert gpus(server, "--gpu", "all", "-n", "1", "--policy", "spread") == "0"
+    assert gpus(server, "--gpu", "2-2") == "2"
+    assert server.berth("log", "--gpu", "4-5", "--json").stdout.count("\n") == 2
+    assert server.berth("log", "--gpu", "all", "--json").stdout.count("\n") == 4
+
+
+@pytest.mark.parametrize("gpu", ["3-1", "0-", "-3", "0-99999", "1-2-3", "0,all", "0-5"])
+def test_wrong_ranges(server, gpu):
+    server.use("4x24GiB")
+    result = server.berth("run", f"--gpu={gpu}", "--", "true")
+    assert_one_line_error(result, 69 if gpu == "0-5" else 64)
+
+
+def test_all_gpus_inside_a_lease_are_those_of_the_lease(server):
+    server.use("4x24GiB")
+    inner = 'berth run --gpu all -- sh -c \'echo "$BERTH_GPUS"\''
+    result = server.berth("run", "--gpu", "1,3", "--", "sh", "-c", inner)
+    assert (result.returncode, result.stdout) == (0, "1,3\n"), result.stderr
+
+
+def test_drains_of_ranges_and_their_names(server):
+    server.use("4x24GiB")
+    assert server.berth("drain", "1-2").returncode == 0
+    states = [one["state"] for one in server.status()["gpus"]]
+    assert states == ["free", "drained", "drained", "free"]
+    assert server.berth("undrain", "--all").stdout == "GPU 1 is in service again\nGPU 2 is in service again\n"
+
+
+@pytest.mark.parametrize("time, seconds", [("1h30m", 5400), ("1:30:00", 5400), ("1w", 604800), ("2 hours", 7200), ("1-0:00:00", 86400)])
+def test_durations_as_users_write_them(server, jobs, time, seconds):  # noqa: F811
+    jobs.hold("--time", time)
+    [record] = server.harbour.glob("lease-*")
+    assert json.loads(record.read_text())["request"]["time_ms"] == seconds * 1000
+
+
+@pytest.mark.parametrize("since", ["today", "yesterday", "1w", "1h30m"])
+def test_times_of_the_history(server, since):
+    server.berth("run", "--", "true")
+    assert server.berth("log", "--since", since, "--json").stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("size", ["8B", "8192", "8KiB", "1000kB"])
+def test_a_reservation_of_next_to_nothing_is_refused(server, size):
+    assert_one_line_error(server.berth("run", "--mem", size, "--", "true"), 64, "8GiB")
+
+
+@pytest.mark.parametrize("name, content", [("train.py", "import os\n"), ("tool", "#!/usr/bin/env python3\nprint(1)\n"),
+                                           ("binary", "\x7fELF\x02")])
+def test_a_program_is_not_a_list_of_commands(server, name, content):
+    (server.folder / name).write_text(content)
+    result = server.berth("batch", name, cwd=server.folder)
+    assert_one_line_error(result, 64, f"{name}?")
+    assert not list(server.folder.glob("*.logs"))
+
+
+def test_a_list_of_commands_may_begin_as_a_shell_script(server):
+    (server.folder / "jobs").write_text(f"#!/bin/sh\n{SIM_JOB} --quiet --time 0s\n")
+    assert server.berth("batch", "jobs", cwd=server.folder).returncode == 0
+
+
+def test_the_address_of_serve_may_have_a_port(server):
+    unit = server.berth("serve", "--print-unit", "--listen", "127.0.0.1:8080").stdout
+    assert "127.0.0.1" in unit and "8080" in unit
+    assert "8081" in server.berth("serve", "--print-unit", "--listen", "[::1]:8081").stdout
+    for wrong in ("127.0.0.1:http", "127.0.0.1:99999", "localhost:8080", ":8080"):
+        assert_one_line_error(server.berth("serve", "--print-unit", "--listen", wrong), 64, "--listen")
