@@ -24,6 +24,7 @@ constexpr mode_t kRecordFileMode = 0644;
 constexpr int kHashBits = 29;  // 2^29 is less than the nanoseconds of a second
 constexpr std::uint64_t kHashMask = (1ULL << kHashBits) - 1;
 constexpr std::int64_t kFirstHashSecond = 1LL << 32;
+constexpr std::int64_t kLastHashSecond = kFirstHashSecond + static_cast<std::int64_t>(kHashMask);
 
 bool write_all(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
@@ -93,12 +94,12 @@ timespec to_modification_time(std::uint64_t request_hash) {
 }
 
 std::uint64_t to_request_hash(const statx_timestamp& modification_time) {
-  const std::int64_t seconds = modification_time.tv_sec - kFirstHashSecond;
+  const std::int64_t seconds = modification_time.tv_sec;  // the owner can set any value
   const std::uint64_t nanoseconds = modification_time.tv_nsec;
-  if (seconds < 0 || static_cast<std::uint64_t>(seconds) > kHashMask || nanoseconds > kHashMask ||
+  if (seconds < kFirstHashSecond || seconds > kLastHashSecond || nanoseconds > kHashMask ||
       nanoseconds % 2 == 0)
     return 0;
-  return static_cast<std::uint64_t>(seconds) << kHashBits | nanoseconds;
+  return static_cast<std::uint64_t>(seconds - kFirstHashSecond) << kHashBits | nanoseconds;
 }
 
 Result<void> create_file(int directory, const std::string& file, const std::string& text,
