@@ -78,9 +78,8 @@ void serve_probe(int socket, const HelperArguments& arguments) {
   const auto deadline = [&] {
     return exits_when_idle ? Clock::now() + kIdleTimeout : Clock::time_point::max();
   };
-  // A second query often follows at once; a Python program takes slightly longer to send it. Longer
-  // polling would only take time from the job, which starts now.
-  const std::chrono::microseconds spin_time(exits_when_idle ? 1000 : 50);
+  // A second query often follows at once; a Python program takes slightly longer to send it.
+  const std::chrono::microseconds spin_time(exits_when_idle ? 1000 : 200);
   while (wait_readable(socket, deadline(), -1, spin_time) && ::recv(socket, &query, 1, 0) == 1) {
     if (!send_all(socket, with_length_prefix(answer_query(query, session, socket)))) break;
   }
