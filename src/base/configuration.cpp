@@ -35,6 +35,7 @@
 #include <toml++/toml.h>
 
 #include "base/environment.h"
+#include "base/read_file.h"
 #include "base/shell.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
@@ -67,11 +68,9 @@ Result<std::optional<FileText>> read_file(const std::string& path) {
   }
   if (::fstat(file.get(), &read.info) != 0) return read_error(std::strerror(errno));
   if (!S_ISREG(read.info.st_mode)) return read_error("it is not a regular file");
-  read.text.resize(kMaxFileSize + 1);
-  const ssize_t size = ::read(file.get(), read.text.data(), read.text.size());
-  if (size < 0) return read_error(std::strerror(errno));
-  if (static_cast<std::size_t>(size) > kMaxFileSize) return read_error("it is larger than 64 KiB");
-  read.text.resize(static_cast<std::size_t>(size));
+  auto text = read_to_end(file.get(), kMaxFileSize);
+  if (!text) return read_error(errno == EFBIG ? "it is larger than 64 KiB" : std::strerror(errno));
+  read.text = std::move(*text);
   return read;
 }
 

@@ -7,15 +7,14 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
-#include <fstream>
 #include <poll.h>
 #include <signal.h>
-#include <sstream>
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/read_file.h"
 #include "base/text.h"
 
 namespace berth {
@@ -99,22 +98,19 @@ int send_signal(const UniqueFd& handle, int number) {
 }
 
 std::string read_hidepid_option() {
-  std::ifstream mounts("/proc/self/mountinfo");
-  std::string line;
+  const std::string mounts = read_proc_file("/proc/self/mountinfo").value_or("");
   std::string found;
   // If several file systems are mounted at /proc, the last one is visible.
-  while (std::getline(mounts, line)) {
-    std::istringstream words(line);
-    std::string word;
-    for (int i = 0; i < 5; ++i) words >> word;
+  for (std::string_view rest = mounts; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    std::string_view word;
+    for (int i = 0; i < 5; ++i) word = take_word(line);
     if (word != "/proc") continue;
-    while (words >> word && word != "-") {
-    }
-    std::string type;
-    std::string source;
-    std::string options;
-    words >> type >> source >> options;
-    found = type == "proc" ? find_mount_option(options, "hidepid") : "";
+    while (!word.empty() && word != "-") word = take_word(line);
+    const std::string_view type = take_word(line);
+    take_word(line);  // the source
+    found = type == "proc" ? find_mount_option(take_word(line), "hidepid") : "";
   }
   return found == "0" || found == "off" ? "" : found;
 }

@@ -30,10 +30,18 @@ std::string format_local_time(TimePoint time, const char* pattern) {
   return format_tm(to_local_tm(time), pattern);
 }
 
+// Not gmtime_r(), which reads /etc/localtime first.
 std::string format_utc_time(TimePoint time, const char* pattern) {
-  const std::time_t seconds = to_time_t(time);
+  const auto day = std::chrono::floor<std::chrono::days>(time);
+  const std::chrono::year_month_day date(day);
+  const std::chrono::hh_mm_ss clock(std::chrono::floor<std::chrono::seconds>(time - day));
   std::tm result{};
-  ::gmtime_r(&seconds, &result);
+  result.tm_year = static_cast<int>(date.year()) - 1900;
+  result.tm_mon = static_cast<int>(static_cast<unsigned>(date.month())) - 1;
+  result.tm_mday = static_cast<int>(static_cast<unsigned>(date.day()));
+  result.tm_hour = static_cast<int>(clock.hours().count());
+  result.tm_min = static_cast<int>(clock.minutes().count());
+  result.tm_sec = static_cast<int>(clock.seconds().count());
   return format_tm(result, pattern);
 }
 

@@ -1,9 +1,11 @@
 // Reads /proc/self/uid_map; see uid_map.h.
 #include "base/uid_map.h"
 
-#include <fstream>
-#include <sstream>
+#include <cstdint>
 #include <string>
+
+#include "base/read_file.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -13,20 +15,18 @@ constexpr const char* kIdentityMap = "0 0 4294967295\n";
 }  // namespace
 
 const UidMap& own_uid_map() {
-  static const UidMap map([] {
-    std::ifstream file("/proc/self/uid_map");
-    if (!file) return std::string(kIdentityMap);
-    std::string text;
-    for (std::string line; std::getline(file, line);) text += line + "\n";
-    return text;
-  }());
+  static const UidMap map(read_proc_file("/proc/self/uid_map").value_or(kIdentityMap));
   return map;
 }
 
 UidMap::UidMap(std::string_view text) {
-  std::istringstream lines{std::string(text)};
-  Range range;
-  while (lines >> range.inside >> range.outside >> range.count) ranges_.push_back(range);
+  for (;;) {
+    const auto inside = parse_integer<std::uint64_t>(take_word(text));
+    const auto outside = parse_integer<std::uint64_t>(take_word(text));
+    const auto count = parse_integer<std::uint64_t>(take_word(text));
+    if (!inside || !outside || !count) return;
+    ranges_.push_back({*inside, *outside, *count});
+  }
 }
 
 std::optional<uid_t> UidMap::outside(uid_t inside) const {

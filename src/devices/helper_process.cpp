@@ -63,9 +63,10 @@ void close_inherited_descriptors(int socket) {
   if (null > kChildSocket) ::close(null);
 }
 
-// Removes the parent's handlers before the mask: they must not run in the child.
+// Removes the parent's handlers before the mask: they must not run in the child. The berth program
+// has no handlers of real-time signals.
 void restore_signals() {
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  for (int number = 1; number < __SIGRTMIN; ++number) ::signal(number, SIG_DFL);
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -93,7 +94,10 @@ int fork_helper(const Helper& helper, const HelperArguments& arguments, int sock
   child = ::fork();
   if (child != 0) return child < 0 ? errno : 0;
   exit_with_parent(parent);
-  ::setsid();  // so that Ctrl-C reaches only the parent
+  // A process group, so that Ctrl-C reaches only the parent. Not a session: with autogroups
+  // (CONFIG_SCHED_AUTOGROUP) the kernel schedules a new session apart from this one, so that on a
+  // busy processor the parent, which waits for the reply, would run first.
+  ::setpgid(0, 0);
   close_inherited_descriptors(socket);
   restore_signals();
   ::_exit(run_work(helper, arguments));
@@ -125,14 +129,16 @@ class SpawnSettings {
       check(::posix_spawn_file_actions_addclosefrom_np(&actions_, kChildSocket + 1));
   }
 
-  // The child gets a session of its own, no signal handlers and no blocked signals.
-  void set_session_and_signals() {
+  // The child gets a process group of its own (see fork_helper()), no signal handlers and no
+  // blocked signals.
+  void set_group_and_signals() {
     sigset_t all;
     sigset_t none;
     ::sigfillset(&all);
     ::sigemptyset(&none);
-    constexpr short kFlags = POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
+    constexpr short kFlags = POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK;
     if (problem_ == 0) check(::posix_spawnattr_setflags(&attributes_, kFlags));
+    if (problem_ == 0) check(::posix_spawnattr_setpgroup(&attributes_, 0));
     if (problem_ == 0) check(::posix_spawnattr_setsigdefault(&attributes_, &all));
     if (problem_ == 0) check(::posix_spawnattr_setsigmask(&attributes_, &none));
   }
@@ -169,7 +175,7 @@ int spawn_helper(const Helper& helper, const HelperArguments& arguments, int soc
   if (!moved) return errno;
   SpawnSettings settings;
   settings.set_descriptors(moved.get());
-  settings.set_session_and_signals();
+  settings.set_group_and_signals();
   return settings.spawn(program, argv.data(), child);
 }
 

@@ -40,8 +40,8 @@ struct Helper {
 
 // Starts a child that does the helper's work and then exits: a fork of this process if `program` is
 // empty, or else the berth program at that path. The child holds no descriptor of the parent (no
-// bell, no lock, no pipe with a reader), has no terminal and no signal handlers, and the kernel
-// kills it when the calling thread ends. Errors are ErrorKind::no_driver.
+// bell, no lock, no pipe with a reader), has its own process group and no signal handlers, and the
+// kernel kills it when the calling thread ends. Errors are ErrorKind::no_driver.
 Result<HelperProcess> start_helper(const Helper& helper, const HelperArguments& arguments,
                                    const std::string& program);
 
