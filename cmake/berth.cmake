@@ -78,7 +78,8 @@ function(berth_library name)
     berth_unity(${name}_test ${ARG_TESTS})
     # Tests run once; to optimise them takes longer than it saves.
     target_compile_options(${name}_test PRIVATE -O0 -U_FORTIFY_SOURCE)
-    target_link_libraries(${name}_test PRIVATE ${name} berth_flags GTest::gtest GTest::gtest_main)
+    target_link_libraries(${name}_test PRIVATE ${name} berth_flags GTest::gtest GTest::gtest_main
+      nlohmann_json::nlohmann_json)
     target_compile_definitions(${name}_test PRIVATE
       BERTH_TEST_SIM_DIR="${BERTH_OUTPUT_DIR}/lib/sim" BERTH_TEST_BIN_DIR="${BERTH_OUTPUT_DIR}/bin")
     set_target_properties(${name}_test PROPERTIES

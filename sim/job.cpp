@@ -70,11 +70,14 @@ void wait_for_samples(const JobGpu& gpu, unsigned count) {
 Result<void> write_log(const Options& options, std::string_view event,
                        const std::vector<JobGpu>& gpus) {
   if (options.log.empty()) return {};
-  Json line{{"event", event}, {"pid", ::getpid()}, {"time_ns", monotonic_ns()}};
-  line["uuids"] = Json::array();
-  for (const JobGpu& gpu : gpus) line["uuids"].push_back(gpu.uuid());
+  Json uuids = Json::array();
+  for (const JobGpu& gpu : gpus) uuids.push_back(gpu.uuid());
   const auto lease = get_env("BERTH_LEASE");
-  line["lease"] = lease ? Json(printable(*lease)) : Json();
+  const Json line{{"event", event},
+                  {"pid", ::getpid()},
+                  {"time_ns", monotonic_ns()},
+                  {"uuids", std::move(uuids)},
+                  {"lease", lease ? Json(printable(*lease)) : Json(nullptr)}};
   const std::string text = to_ascii_json(line) + "\n";
   const UniqueFd file(::open(options.log.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666));
   if (file && ::write(file.get(), text.data(), text.size()) == static_cast<ssize_t>(text.size()))

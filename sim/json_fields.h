@@ -5,21 +5,18 @@
 #pragma once
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 
+#include "base/json.h"
 #include "base/quantity.h"
 
 namespace berth::sim {
 
-using Json = nlohmann::json;
-
-// Parses the text. The error says what is wrong and where ("at line 3, byte 17: …"). A repeated key
-// is an error, because one of the two values would be ignored.
-Result<Json> parse_json(std::string_view text);
+// Parses the text. A repeated key is an error, because one of the two values would be ignored.
+Result<Json> parse_description(std::string_view text);
 
 // An error of parse_size() or parse_duration() without its remedy: the caller has another one.
 std::string without_remedy(const std::string& message);
@@ -45,15 +42,15 @@ class Fields {
   Fields(const Fields&) = delete;
   Fields& operator=(const Fields&) = delete;
 
-  bool has(const char* key) const { return json_.contains(key); }
+  bool has(const char* key) const { return json_.find(key) != nullptr; }
   std::optional<std::string> text(const char* key);  // printable, not empty, at most 64 bytes
   std::optional<Bytes> size(const char* key, Bytes low, Bytes high);
   std::optional<std::chrono::nanoseconds> duration(const char* key);
   std::optional<long long> integer(const char* key, long long low, long long high);
   std::optional<double> number(const char* key, double low, double high);
   bool flag(const char* key, bool otherwise);
-  const Json* list(const char* key, std::size_t most);  // nullptr: absent or not a list
-  const Json* any(const char* key);                     // nullptr: absent
+  const Json::Array* list(const char* key, std::size_t most);  // nullptr: absent or not a list
+  const Json* any(const char* key);                            // nullptr: absent
 
   void report(const char* key, std::string_view what);
   const std::string& where() const { return where_; }

@@ -61,8 +61,8 @@ std::optional<int> find_code(std::string_view name, bool cuda) {
 
 void read_answer(Fields& fields, Fault& fault) {
   const Json* value = fields.any("answer");
-  if (value->is_string()) {
-    const auto& name = value->get_ref<const std::string&>();
+  if (value->as_string() != nullptr) {
+    const std::string& name = *value->as_string();
     const auto code = find_code(name, fault.call.starts_with("cu"));
     if (!code)
       fields.report("answer", fmt::format("{} is not the name of an error code", in_quotes(name)));

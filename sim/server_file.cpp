@@ -52,7 +52,7 @@ T read_choice(Fields& fields, const char* key,
 }
 
 void read_instances(Fields& fields, Card& card) {
-  const Json* list = fields.list("mig", kMaxInstances);
+  const Json::Array* list = fields.list("mig", kMaxInstances);
   if (list == nullptr) return;
   card.mig_mode = true;
   Bytes sum = card.reserved_memory;
@@ -79,7 +79,7 @@ void read_instances(Fields& fields, Card& card) {
 std::string read_label(Fields& fields, const char* key) {
   const Json* value = fields.any(key);
   if (value == nullptr) return {};
-  if (!value->is_number_integer()) return fields.text(key).value_or("");
+  if (!value->as_integer() && !value->as_unsigned()) return fields.text(key).value_or("");
   return fmt::format("{}", fields.integer(key, 0, 1'000'000).value_or(0));
 }
 
@@ -152,8 +152,8 @@ Unit read_unit(Fields& fields, const Server& server) {
     return {};
   }
   Unit unit;
-  if (value->is_string()) {
-    const auto& text = value->get_ref<const std::string&>();
+  if (value->as_string() != nullptr) {
+    const std::string& text = *value->as_string();
     for (std::size_t card = 0; card < server.cards.size(); ++card) {
       for (std::size_t k = 0; k < server.cards[card].instances.size(); ++k) {
         const bool there = server.cards[card].instances[k].has_value();
@@ -215,12 +215,10 @@ void read_nvlink(const Json& json, std::size_t i, FirstProblem& problem, Server&
       static_cast<std::size_t>(fields.integer("links", 1, nvml::kMaxNvLinks).value_or(1));
   const bool switched = fields.flag("switch", false);
   std::set<std::size_t> members;
-  const Json* list = fields.list("gpus", kMaxCards);
+  const Json::Array* list = fields.list("gpus", kMaxCards);
   for (std::size_t k = 0; list != nullptr && k < list->size(); ++k) {
-    const Json& entry = (*list)[k];
-    const bool good =
-        entry.is_number_unsigned() && entry.get<std::uint64_t>() < server.cards.size();
-    if (!good || !members.insert(entry.get<std::size_t>()).second) {
+    const auto card = (*list)[k].as_unsigned();
+    if (!card || *card >= server.cards.size() || !members.insert(*card).second) {
       fields.report("gpus",
                     fmt::format("must be different numbers from 0 to {}", server.cards.size() - 1));
       return;
@@ -276,10 +274,10 @@ void read_description(const Json& json, FirstProblem& problem, std::string_view 
                       Server& server) {
   Fields fields(json, "the description", problem);
   read_versions(fields, server);
-  const Json* gpus = fields.list("gpus", kMaxCards);
-  const Json* nvlinks = fields.list("nvlink", kMaxCards * kMaxCards);
-  const Json* strangers = fields.list("strangers", kMaxStrangers);
-  const Json* faults = fields.list("faults", kMaxFaults);
+  const Json::Array* gpus = fields.list("gpus", kMaxCards);
+  const Json::Array* nvlinks = fields.list("nvlink", kMaxCards * kMaxCards);
+  const Json::Array* strangers = fields.list("strangers", kMaxStrangers);
+  const Json::Array* faults = fields.list("faults", kMaxFaults);
   for (std::size_t i = 0; gpus != nullptr && i < gpus->size(); ++i) {
     read_cards((*gpus)[i], fmt::format("gpus[{}]", i), problem, server);
   }
@@ -311,7 +309,7 @@ Result<Server> parse_server(std::string_view text, std::string_view where,
     return fail(ErrorKind::usage,
                 fmt::format("BERTH_SIM: {}: {}; correct the file", in_quotes(where), what));
   };
-  const auto json = parse_json(text);
+  const auto json = parse_description(text);
   if (!json) return refuse(fmt::format("the file {}", json.error().message));
   FirstProblem problem;
   Server server;

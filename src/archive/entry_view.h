@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "archive/history.h"
-#include "archive/json_cursor.h"
+#include "base/json_cursor.h"
 
 namespace berth {
 

@@ -10,15 +10,15 @@
 namespace berth {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Reference = nlohmann::ordered_json;
 
 // The reference: simple and slow. nullopt if the line is damaged; else the whole line as a tree.
 class ReferenceReader {
  public:
-  static std::optional<Json> read(const std::string& line) {
-    const Json in = Json::parse(line, nullptr, false);
+  static std::optional<Reference> read(const std::string& line) {
+    const Reference in = Reference::parse(line, nullptr, false);
     if (!in.is_object()) return std::nullopt;
-    Json out;
+    Reference out;
     for (const char* key : {"id", "command", "label", "within"}) {
       if (!text(in, key)) return std::nullopt;
     }
@@ -36,17 +36,17 @@ class ReferenceReader {
     if (!parse_ending(in["ending"].get<std::string>())) return std::nullopt;
     out["uid"] = *uid;
     out["ending"] = in["ending"];
-    out["gpus"] = Json::array();
-    for (const Json& gpu : in["gpus"]) {
+    out["gpus"] = Reference::array();
+    for (const Reference& gpu : in["gpus"]) {
       if (!gpu.is_object() || !text(gpu, "uuid")) return std::nullopt;
       out["gpus"].push_back(
           {bounded(gpu["uuid"], EntryLimits::kGpuTextBytes),
-           text(gpu, "index") ? bounded(gpu["index"], EntryLimits::kGpuTextBytes) : Json(""),
-           text(gpu, "name") ? bounded(gpu["name"], EntryLimits::kGpuTextBytes) : Json(""),
+           text(gpu, "index") ? bounded(gpu["index"], EntryLimits::kGpuTextBytes) : Reference(""),
+           text(gpu, "name") ? bounded(gpu["name"], EntryLimits::kGpuTextBytes) : Reference(""),
            or_null(number(gpu, "peak", UINT64_MAX)),
            or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max()))});
     }
-    out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::kJobBytes) : Json("");
+    out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::kJobBytes) : Reference("");
     out["memory"] = or_null(number(in, "memory", UINT64_MAX));
     out["code"] = number(in, "code", std::numeric_limits<int>::max()).value_or(0);
     auto idle = number(in, "idle_ms", std::numeric_limits<std::int64_t>::max());
@@ -58,65 +58,67 @@ class ReferenceReader {
  private:
   static constexpr std::uint64_t kLatest = 4'000'000'000'000;
 
-  static Json bounded(const Json& text, std::size_t most) {
-    return Json(truncate_utf8(text.get_ref<const std::string&>(), most));
+  static Reference bounded(const Reference& text, std::size_t most) {
+    return Reference(truncate_utf8(text.get_ref<const std::string&>(), most));
   }
-  static bool text(const Json& in, const char* key) {
+  static bool text(const Reference& in, const char* key) {
     return in.contains(key) && in[key].is_string();
   }
-  static std::optional<std::uint64_t> number(const Json& in, const char* key, std::uint64_t most) {
+  static std::optional<std::uint64_t> number(const Reference& in, const char* key,
+                                             std::uint64_t most) {
     if (!in.contains(key) || !in[key].is_number_unsigned()) return std::nullopt;
     const auto value = in[key].get<std::uint64_t>();
     return value <= most ? std::optional(value) : std::nullopt;
   }
-  static Json or_null(const std::optional<std::uint64_t>& value) {
-    return value ? Json(*value) : Json(nullptr);
+  static Reference or_null(const std::optional<std::uint64_t>& value) {
+    return value ? Reference(*value) : Reference(nullptr);
   }
 };
 
-std::optional<Json> read_as_json(EntryReader& reader, const std::string& line) {
+std::optional<Reference> read_as_json(EntryReader& reader, const std::string& line) {
   const EntryView* const view = reader.read(line);
   if (view == nullptr) return std::nullopt;
-  Json out{{"id", view->id},
-           {"command", view->command},
-           {"label", view->label},
-           {"within", view->parent_lease},
-           {"asked_ms", static_cast<std::uint64_t>(view->asked_ms)},
-           {"granted_ms", static_cast<std::uint64_t>(view->granted_ms)},
-           {"ended_ms", static_cast<std::uint64_t>(view->ended_ms)},
-           {"uid", view->uid},
-           {"ending", ending_name(view->ending)},
-           {"gpus", Json::array()}};
+  Reference out{{"id", view->id},
+                {"command", view->command},
+                {"label", view->label},
+                {"within", view->parent_lease},
+                {"asked_ms", static_cast<std::uint64_t>(view->asked_ms)},
+                {"granted_ms", static_cast<std::uint64_t>(view->granted_ms)},
+                {"ended_ms", static_cast<std::uint64_t>(view->ended_ms)},
+                {"uid", view->uid},
+                {"ending", ending_name(view->ending)},
+                {"gpus", Reference::array()}};
   for (const GpuView& gpu : view->gpus) {
-    out["gpus"].push_back({gpu.uuid, gpu.index, gpu.name,
-                           gpu.peak ? Json(*gpu.peak) : Json(nullptr),
-                           gpu.utilization_pct ? Json(*gpu.utilization_pct) : Json(nullptr)});
+    out["gpus"].push_back(
+        {gpu.uuid, gpu.index, gpu.name, gpu.peak ? Reference(*gpu.peak) : Reference(nullptr),
+         gpu.utilization_pct ? Reference(*gpu.utilization_pct) : Reference(nullptr)});
   }
   out["job"] = view->job;
-  out["memory"] = view->memory ? Json(*view->memory) : Json(nullptr);
+  out["memory"] = view->memory ? Reference(*view->memory) : Reference(nullptr);
   out["code"] = view->code;
-  out["idle_ms"] = view->idle_ms ? Json(*view->idle_ms) : Json(nullptr);
+  out["idle_ms"] = view->idle_ms ? Reference(*view->idle_ms) : Reference(nullptr);
   return out;
 }
 
-Json generate_value() {
+Reference generate_value() {
   switch (*rc::gen::inRange(0, 8)) {
     case 0:
-      return Json(nullptr);
+      return Reference(nullptr);
     case 1:
-      return Json(*rc::gen::arbitrary<std::uint64_t>());
+      return Reference(*rc::gen::arbitrary<std::uint64_t>());
     case 2:
-      return Json(*rc::gen::inRange<std::int64_t>(-5, 200));
+      return Reference(*rc::gen::inRange<std::int64_t>(-5, 200));
     case 3:
-      return Json(1.5);
+      return Reference(1.5);
     case 4:
-      return Json(*rc::gen::string<std::string>());
+      return Reference(*rc::gen::string<std::string>());
     case 5:
-      return Json::array({Json::object({{"uuid", "GPU-3"}, {"name", 4}}), Json::object()});
+      return Reference::array(
+          {Reference::object({{"uuid", "GPU-3"}, {"name", 4}}), Reference::object()});
     case 6:
-      return Json::object({{"uuid", "GPU-4"}, {"more", Json::array({1, "two"})}});
+      return Reference::object({{"uuid", "GPU-4"}, {"more", Reference::array({1, "two"})}});
     default:
-      return Json("exited");
+      return Reference("exited");
   }
 }
 
@@ -136,21 +138,21 @@ std::string generate_line() {
 
 // A line with a value (or a value of a GPU) replaced or added.
 std::string change_line(const std::string& line) {
-  Json tree = Json::parse(line);
+  Reference tree = Reference::parse(line);
   std::vector<std::string> keys{"of a later version"};
   for (const auto& [key, value] : tree.items()) keys.push_back(key);
   tree[*rc::gen::elementOf(keys)] = generate_value();
   if (tree["gpus"].is_array() && !tree["gpus"].empty() && *rc::gen::arbitrary<bool>()) {
-    Json& gpu = tree["gpus"][0];
+    Reference& gpu = tree["gpus"][0];
     if (gpu.is_object()) {
       gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct")] = generate_value();
     }
   }
-  std::string text = tree.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = tree.dump(-1, ' ', false, Reference::error_handler_t::replace);
   if (*rc::gen::arbitrary<bool>()) {  // a duplicate key
     text.back() = ',';
     text += fmt::format("\"{}\":{}}}", *rc::gen::elementOf(keys),
-                        generate_value().dump(-1, ' ', true, Json::error_handler_t::replace));
+                        generate_value().dump(-1, ' ', true, Reference::error_handler_t::replace));
   }
   return text;
 }

@@ -60,7 +60,7 @@ Json groups_json(const std::vector<ReportGroup<Key>>& groups, const Name& name) 
   Json list = Json::array();
   for (const ReportGroup<Key>& group : groups) {
     Json one = name(group.key);
-    one.update(figures_json(group.figures));
+    one.append_members(figures_json(group.figures));
     list.push_back(std::move(one));
   }
   return list;

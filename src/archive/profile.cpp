@@ -22,18 +22,18 @@ Json bytes_or_null(const std::optional<Bytes>& size) {
   return size ? Json(size->count) : Json(nullptr);
 }
 
-std::optional<std::uint64_t> read_number(const ParsedJson& object, const char* key) {
+std::optional<std::uint64_t> read_number(const Json& object, const char* key) {
   constexpr std::uint64_t kMaxNumber = 1ULL << 53;
   const auto number = number_field(object, key);
   return number ? std::optional(std::min(*number, kMaxNumber)) : std::nullopt;
 }
 
-std::optional<Bytes> read_bytes(const ParsedJson& object, const char* key) {
+std::optional<Bytes> read_bytes(const Json& object, const char* key) {
   const auto count = read_number(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<milliseconds> read_duration(const ParsedJson& object, const char* key) {
+std::optional<milliseconds> read_duration(const Json& object, const char* key) {
   constexpr std::uint64_t kMaxDurationMs = 1ULL << 41;
   const auto count = read_number(object, key);
   return count ? std::optional(milliseconds(std::min(*count, kMaxDurationMs))) : std::nullopt;
@@ -63,7 +63,7 @@ std::string serialize_profile(const Profile& profile) {
 }
 
 std::optional<Profile> parse_profile(std::string_view text) {
-  const ParsedJson json = parse_json(text);
+  const Json json = parse_json(text).value_or(Json());
   if (!json.is_object() || string_field(json, "type").empty()) return std::nullopt;
   Profile profile;
   profile.type = string_field(json, "type");
@@ -74,9 +74,9 @@ std::optional<Profile> parse_profile(std::string_view text) {
   profile.failures = static_cast<unsigned>(
       std::min<std::uint64_t>(read_number(json, "failures").value_or(0), kMaxRuns));
   profile.framework = truncate_utf8(string_field(json, "framework"), EntryLimits::kGpuTextBytes);
-  const auto runs = json.find("runs");
-  if (runs == json.end() || !runs->is_array()) return profile;
-  for (const ParsedJson& one : *runs) {
+  const Json::Array* runs = array_field(json, "runs");
+  if (runs == nullptr) return profile;
+  for (const Json& one : *runs) {
     if (!one.is_object() || profile.runs.size() >= kMaxRuns) continue;
     profile.runs.push_back({TimePoint(read_duration(one, "ended_ms").value_or(milliseconds(0))),
                             read_bytes(one, "peak"),

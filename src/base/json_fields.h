@@ -2,44 +2,39 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "base/json.h"
+
 namespace berth {
 
-// The JSON type for reading. The type for writing (base/json.h) keeps the order of keys, and needs
-// quadratic time to parse an object with many of them, which any user can write.
-using ParsedJson = nlohmann::json;
-
-// The value is_discarded() if the text is not valid JSON.
-ParsedJson parse_json(std::string_view text);
-
-// As the functions of base/json.h, with the keys in alphabetical order.
-std::string to_ascii_json(const ParsedJson& json, int indent = -1);
-
-// Whether JSON can hold the text unchanged.
-bool is_utf8(std::string_view text);
-
-inline std::string string_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
+inline std::string string_field(const Json& json, std::string_view name) {
+  const Json* const value = json.find(name);
+  const std::string* const text = value == nullptr ? nullptr : value->as_string();
+  return text == nullptr ? std::string() : *text;
 }
 
-inline bool bool_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  return found != json.end() && found->is_boolean() && found->get<bool>();
+inline bool bool_field(const Json& json, std::string_view name) {
+  const Json* const value = json.find(name);
+  return value != nullptr && value->as_bool().value_or(false);
 }
 
 // nullopt: missing, negative, not an integer, or too large for the type.
 template <class Number = std::uint64_t>
-std::optional<Number> number_field(const ParsedJson& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_unsigned()) return std::nullopt;
-  const auto number = found->get<std::uint64_t>();
-  return std::in_range<Number>(number) ? std::optional(static_cast<Number>(number)) : std::nullopt;
+std::optional<Number> number_field(const Json& json, std::string_view name) {
+  const Json* const value = json.find(name);
+  const auto number = value == nullptr ? std::nullopt : value->as_unsigned();
+  if (!number || !std::in_range<Number>(*number)) return std::nullopt;
+  return static_cast<Number>(*number);
+}
+
+// Null: missing, or not an array.
+inline const Json::Array* array_field(const Json& json, std::string_view name) {
+  const Json* const value = json.find(name);
+  return value == nullptr ? nullptr : value->as_array();
 }
 
 }  // namespace berth

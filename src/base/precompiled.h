@@ -1,7 +1,6 @@
 // The headers that most sources include, compiled once; see berth_precompile() in
 // cmake/berth.cmake. Nothing includes this file: each source names the headers that it needs, so
-// that it compiles without this one, too (as with ccache, and in ./dev lint). Without nlohmann's
-// JSON: it instantiates its parser in each source that includes it.
+// that it compiles without this one, too (as with ccache, and in ./dev lint).
 #include <algorithm>
 #include <array>
 #include <cerrno>

@@ -151,6 +151,15 @@ std::size_t utf8_length(std::string_view text) {
   return c.value == kInvalid ? 0 : c.length;
 }
 
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    const std::size_t length = utf8_length(text);
+    if (length == 0) return false;
+    text.remove_prefix(length);
+  }
+  return true;
+}
+
 void append_utf8(std::string& out, std::uint32_t code_point) {
   const auto byte = [&](std::uint32_t value) { out += static_cast<char>(value); };
   if (code_point < 0x80) {

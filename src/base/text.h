@@ -49,6 +49,8 @@ std::string lower_case(std::string_view text);
 // The number of bytes of the first code point of `text`, which is not empty; 0 if it is not UTF-8.
 std::size_t utf8_length(std::string_view text);
 
+bool is_utf8(std::string_view text);
+
 void append_utf8(std::string& out, std::uint32_t code_point);
 
 // The width of `text` on a terminal, in columns. Here and below, `text` has passed printable().

@@ -30,11 +30,11 @@ double seconds_between(TimePoint begin, TimePoint end) {
       .count();
 }
 
-std::size_t count_field(const ParsedJson& json, const char* name) {
+std::size_t count_field(const Json& json, const char* name) {
   return number_field<std::size_t>(json, name).value_or(0);
 }
 
-void apply_event(const ParsedJson& json, JoblogContent& content) {
+void apply_event(const Json& json, JoblogContent& content) {
   const std::string event = string_field(json, "event");
   if (event == "begin") {
     content.is_joblog = true;
@@ -67,8 +67,8 @@ JoblogContent parse_joblog(std::string_view text) {
   while (!text.empty()) {
     const std::string_view line = text.substr(0, text.find('\n'));
     text.remove_prefix(std::min(text.size(), line.size() + 1));
-    const ParsedJson json = parse_json(line);
-    if (json.is_object()) apply_event(json, content);
+    const auto json = parse_json(line);
+    if (json && json->is_object()) apply_event(*json, content);
   }
   return content;
 }

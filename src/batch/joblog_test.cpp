@@ -11,7 +11,7 @@
 namespace berth::batch {
 namespace {
 
-using Json = nlohmann::json;
+using Reference = nlohmann::json;
 
 class JoblogTest : public testing::Test {
  protected:
@@ -93,15 +93,16 @@ TEST_F(JoblogTest, many_keys_take_linear_time) {
 }
 
 TEST_F(JoblogTest, writes_how_a_line_ended) {
-  const Json killed =
-      Json::parse(format_joblog_line(line_, {.code = 137, .attempts = 2, .gpus = "0,1"}));
+  const Reference killed =
+      Reference::parse(format_joblog_line(line_, {.code = 137, .attempts = 2, .gpus = "0,1"}));
   EXPECT_EQ(killed["signal"], 9);
   EXPECT_EQ(killed["attempts"], 2);
   EXPECT_EQ(killed["gpus"], "0,1");
   EXPECT_EQ(killed["lease"], nullptr);
   EXPECT_EQ(killed["succeeded"], false);
   // A job that is stopped by a time limit may exit with 0, but it has not done all of its work.
-  const Json late = Json::parse(format_joblog_line(line_, {.code = 0, .timed_out = true}));
+  const Reference late =
+      Reference::parse(format_joblog_line(line_, {.code = 0, .timed_out = true}));
   EXPECT_EQ(late["succeeded"], false);
 }
 

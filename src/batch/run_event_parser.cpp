@@ -9,7 +9,7 @@ namespace berth::batch {
 namespace {
 
 std::optional<RunEvent> parse_line(std::string_view line) {
-  const ParsedJson json = parse_json(line);
+  const Json json = parse_json(line).value_or(Json());
   if (!json.is_object()) return std::nullopt;
   const std::string event = string_field(json, "event");
   if (event == "waiting") return RunEvent{RunEvent::Kind::waiting, string_field(json, "reason")};

@@ -74,8 +74,7 @@ std::string doctor_json(const Findings& findings) {
                     {"text", finding.text},
                     {"remedy", finding.remedy.empty() ? Json(nullptr) : Json(finding.remedy)}});
   }
-  // "replace": a file name that is not UTF-8 gives U+FFFD instead of an exception.
-  return to_ascii_json(Json{{"findings", list}}, 2) + "\n";
+  return to_ascii_json({{"findings", std::move(list)}}, 2) + "\n";
 }
 
 }  // namespace berth

@@ -16,29 +16,9 @@ constexpr std::string_view kIdLetters = "abcdefghijkmnpqrstuvwxyz23456789";  // 
 constexpr std::size_t kIdLength = 8;
 constexpr std::size_t kMaxCommandLength = 4096;
 constexpr std::size_t kMaxLabelLength = 256;
+constexpr int kMaxDepth = 16;  // more than any record has
 // Every JSON parser keeps numbers up to this exactly.
 constexpr std::uint64_t kMaxNumber = 1ULL << 53;
-
-// Is the text nested deeper than any record? Parsing it would take long, and a large stack.
-bool is_nested_too_deeply(std::string_view text) {
-  constexpr int kMaxDepth = 16;
-  int depth = 0;
-  bool in_string = false;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == ']' || c == '}') {
-      --depth;
-    }
-  }
-  return false;
-}
 
 std::uint64_t to_ms(TimePoint time) {
   const auto since = std::chrono::floor<std::chrono::milliseconds>(time.time_since_epoch()).count();
@@ -51,13 +31,8 @@ TimePoint from_ms(std::uint64_t ms) {
   return TimePoint(std::chrono::milliseconds(std::min(ms, kMaxTimeMs)));
 }
 
-template <class T>
-ParsedJson or_null(const std::optional<T>& value) {
-  return value ? ParsedJson(*value) : ParsedJson(nullptr);
-}
-
-ParsedJson bytes_or_null(const std::optional<Bytes>& size) {
-  return size ? ParsedJson(size->count) : ParsedJson(nullptr);
+Json bytes_or_null(const std::optional<Bytes>& size) {
+  return size ? Json(size->count) : Json(nullptr);
 }
 
 constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
@@ -66,15 +41,13 @@ constexpr std::array<std::pair<Policy, const char*>, 3> kPolicies{
 // Reads fields of an object, and stores the first problem in `problem`.
 class FieldReader {
  public:
-  FieldReader(const ParsedJson& object, std::string& problem)
-      : object_(object), problem_(problem) {}
+  FieldReader(const Json& object, std::string& problem) : object_(object), problem_(problem) {}
 
   std::optional<std::uint64_t> number(const char* key, std::uint64_t maximum = kMaxNumber) {
-    const ParsedJson* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    if (value->is_number_unsigned() && value->get<std::uint64_t>() <= maximum) {
-      return value->get<std::uint64_t>();
-    }
+    const auto number = value->as_unsigned();
+    if (number && *number <= maximum) return number;
     return set_problem(key);
   }
 
@@ -85,41 +58,41 @@ class FieldReader {
   }
 
   std::optional<std::string> text(const char* key, std::size_t max_length) {
-    const ParsedJson* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
-    if (value->is_string() && value->get_ref<const std::string&>().size() <= max_length) {
-      return value->get<std::string>();
-    }
-    set_problem(key);
-    return std::nullopt;
+    const std::string* text = value->as_string();
+    if (text != nullptr && text->size() <= max_length) return *text;
+    return set_problem(key);
   }
 
   bool flag(const char* key) {
-    const ParsedJson* value = find(key);
-    if (value != nullptr && !value->is_boolean()) set_problem(key);
-    return value != nullptr && value->is_boolean() && value->get<bool>();
+    const Json* value = find(key);
+    if (value == nullptr) return false;
+    const auto flag = value->as_bool();
+    if (!flag) set_problem(key);
+    return flag.value_or(false);
   }
 
   std::optional<std::vector<std::string>> strings(const char* key) {
     constexpr std::size_t kMaxStrings = 4096;
-    const ParsedJson* value = find(key);
+    const Json* value = find(key);
     if (value == nullptr) return std::nullopt;
+    const Json::Array* items = value->as_array();
+    if (items == nullptr || items->size() > kMaxStrings) return set_problem(key);
     std::vector<std::string> found;
-    bool is_valid = value->is_array() && value->size() <= kMaxStrings;
-    for (std::size_t i = 0; is_valid && i < value->size(); ++i) {
-      is_valid = (*value)[i].is_string();
-      if (is_valid) found.push_back((*value)[i].get<std::string>());
+    for (const Json& item : *items) {
+      const std::string* text = item.as_string();
+      if (text == nullptr) return set_problem(key);
+      found.push_back(*text);
     }
-    if (is_valid) return found;
-    set_problem(key);
-    return std::nullopt;
+    return found;
   }
 
  private:
   // Absent and null are the same.
-  const ParsedJson* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
+  const Json* find(const char* key) const {
+    const Json* found = object_.find(key);
+    return found == nullptr || found->is_null() ? nullptr : found;
   }
 
   std::nullopt_t set_problem(const char* key) {
@@ -127,17 +100,17 @@ class FieldReader {
     return std::nullopt;
   }
 
-  const ParsedJson& object_;
+  const Json& object_;
   std::string& problem_;
 };
 
-ParsedJson format_request(const Request& request) {
+Json format_request(const Request& request) {
   const auto policy = std::find_if(kPolicies.begin(), kPolicies.end(),
                                    [&](const auto& row) { return row.first == request.policy; });
-  ParsedJson json{{"count", request.count}, {"policy", policy->second}};
+  Json json{{"count", request.count}, {"policy", policy->second}};
   // Leaves out what was not requested: most requests are only a count.
-  const auto add = [&json](const char* key, const ParsedJson& value) {
-    if (!value.is_null()) json[key] = value;
+  const auto add = [&json](const char* key, Json value) {
+    if (!value.is_null()) json[key] = std::move(value);
   };
   add("memory_bytes", bytes_or_null(request.memory));
   if (request.time) {
@@ -160,7 +133,7 @@ std::optional<unsigned> to_percent(std::optional<std::uint64_t> number) {
   return number ? std::optional(static_cast<unsigned>(*number)) : std::nullopt;
 }
 
-Request parse_request(const ParsedJson& json, std::string& problem) {
+Request parse_request(const Json& json, std::string& problem) {
   constexpr std::uint64_t kMaxCount = 1 << 20;
   Request request;
   if (!json.is_object()) {
@@ -196,17 +169,17 @@ std::optional<TimePoint> Record::expected_end() const {
 }
 
 std::string format_record(const Record& record) {
-  ParsedJson json{{"version", record.version},
-                  {"id", record.id},
-                  {"state", record.uuids.empty() ? "waiting" : "holding"},
-                  {"uid", record.uid},
-                  {"pid", record.pid},
-                  {"pid_namespace", record.pid_namespace},
-                  {"holder", record.holder == HolderKind::job ? "job" : "shell"},
-                  {"command", record.command.substr(0, kMaxCommandLength)},
-                  {"label", record.label},
-                  {"since_ms", to_ms(record.since)},
-                  {"request", format_request(record.request)}};
+  Json json{{"version", record.version},
+            {"id", record.id},
+            {"state", record.uuids.empty() ? "waiting" : "holding"},
+            {"uid", record.uid},
+            {"pid", record.pid},
+            {"pid_namespace", record.pid_namespace},
+            {"holder", record.holder == HolderKind::job ? "job" : "shell"},
+            {"command", record.command.substr(0, kMaxCommandLength)},
+            {"label", record.label},
+            {"since_ms", to_ms(record.since)},
+            {"request", format_request(record.request)}};
   if (!record.job.empty()) json["job"] = record.job.substr(0, kMaxCommandLength);
   if (record.is_profiling_run) json["profiles"] = true;
   if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
@@ -218,13 +191,13 @@ std::string format_record(const Record& record) {
     if (record.epoch > 0) json["epoch"] = record.epoch;
     if (record.sampled) json["sampled"] = true;
   }
-  // "replace": bytes that are not UTF-8 become U+FFFD instead of raising an exception.
-  return to_ascii_json(json) + "\n";
+  return to_sorted_json(json) + "\n";
 }
 
 Result<Record> parse_record(std::string_view text) {
-  if (is_nested_too_deeply(text)) return fail(ErrorKind::io, "it is nested too deeply");
-  const ParsedJson json = parse_json(text);
+  const auto parsed = parse_json(text, kMaxDepth);
+  if (!parsed) return fail(ErrorKind::io, fmt::format("it {}", parsed.error().message));
+  const Json& json = *parsed;
   if (!json.is_object()) return fail(ErrorKind::io, "it is not a JSON object");
   std::string problem;
   FieldReader fields(json, problem);
@@ -252,9 +225,8 @@ Result<Record> parse_record(std::string_view text) {
   record.parent_lease = fields.text("within", kIdLength).value_or("");
   record.file_number = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
-  static const ParsedJson none;
-  const auto request = json.find("request");
-  record.request = parse_request(request == json.end() ? none : *request, problem);
+  const Json* request = json.find("request");
+  record.request = parse_request(request == nullptr ? Json() : *request, problem);
   if (record.version == 0) problem = "its 'version' is not valid";
   if ((state == "holding") == record.uuids.empty()) problem = "its 'state' and 'gpus' disagree";
   if (!problem.empty()) return fail(ErrorKind::io, problem);
@@ -262,11 +234,11 @@ Result<Record> parse_record(std::string_view text) {
 }
 
 Record parse_damaged_lease(std::string_view text, std::string problem) {
-  const ParsedJson json = is_nested_too_deeply(text) ? ParsedJson() : parse_json(text);
+  const auto json = parse_json(text, kMaxDepth);
   Record record;
-  if (json.is_object()) {
+  if (json && json->is_object()) {
     std::string ignored;
-    record.uuids = FieldReader(json, ignored).strings("gpus").value_or(std::vector<std::string>{});
+    record.uuids = FieldReader(*json, ignored).strings("gpus").value_or(std::vector<std::string>{});
   }
   record.holds_all_gpus = record.uuids.empty();
   record.problem = std::move(problem);

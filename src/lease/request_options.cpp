@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "base/environment.h"
-#include "base/json_fields.h"
 #include "base/text.h"
 #include "lease/gpu_list.h"
 

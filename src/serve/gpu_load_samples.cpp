@@ -19,8 +19,19 @@ TimePoint time_of(std::int64_t slot) {
   return TimePoint(std::chrono::seconds(slot * kSampleInterval.count()));
 }
 
-std::string to_text(const Json& json) {
-  return to_ascii_json(json);
+// A list of hosts, each with its GPUs. `to_json(uuid, points)` makes the object of a GPU.
+template <class Gpus, class ToJson>
+Json hosts_json(const Gpus& gpus, const ToJson& to_json) {
+  Json hosts = Json::array();
+  for (auto at = gpus.begin(); at != gpus.end();) {
+    const std::string& host = at->first.first;
+    Json list = Json::array();
+    for (; at != gpus.end() && at->first.first == host; ++at) {
+      list.push_back(to_json(at->first.second, at->second));
+    }
+    hosts.push_back({{"host", host}, {"gpus", std::move(list)}});
+  }
+  return hosts;
 }
 
 }  // namespace
@@ -66,38 +77,31 @@ bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now)
 }
 
 std::string GpuLoadSamples::all_json() const {
-  Json hosts = Json::array();
-  for (const auto& [name, points] : gpus_) {
-    if (hosts.empty() || hosts.back()["host"] != name.first) {
-      hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
-    }
+  Json hosts = hosts_json(gpus_, [](const std::string& uuid, const auto& points) -> Json {
     Json load = Json::array();
     Json memory = Json::array();
     for (const SamplePoint& point : points) {
       load.push_back(or_null(point.utilization_pct));
       memory.push_back(or_null(point.memory_used_mib));
     }
-    hosts.back()["gpus"].push_back(
-        {{"uuid", name.second}, {"utilization_pct", load}, {"memory_used_mib", memory}});
-  }
-  return to_text({{"interval_s", kSampleInterval.count()},
-                  {"until", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)},
-                  {"hosts", hosts}});
+    return {{"uuid", uuid},
+            {"utilization_pct", std::move(load)},
+            {"memory_used_mib", std::move(memory)}};
+  });
+  return to_ascii_json({{"interval_s", kSampleInterval.count()},
+                        {"until", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)},
+                        {"hosts", std::move(hosts)}});
 }
 
 std::string GpuLoadSamples::newest_json() const {
-  Json hosts = Json::array();
-  for (const auto& [name, points] : gpus_) {
-    if (hosts.empty() || hosts.back()["host"] != name.first) {
-      hosts.push_back({{"host", name.first}, {"gpus", Json::array()}});
-    }
+  Json hosts = hosts_json(gpus_, [](const std::string& uuid, const auto& points) -> Json {
     const SamplePoint& last = points.back();
-    hosts.back()["gpus"].push_back({{"uuid", name.second},
-                                    {"utilization_pct", or_null(last.utilization_pct)},
-                                    {"memory_used_mib", or_null(last.memory_used_mib)}});
-  }
-  return to_text(
-      {{"time", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)}, {"hosts", hosts}});
+    return {{"uuid", uuid},
+            {"utilization_pct", or_null(last.utilization_pct)},
+            {"memory_used_mib", or_null(last.memory_used_mib)}};
+  });
+  return to_ascii_json({{"time", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)},
+                        {"hosts", std::move(hosts)}});
 }
 
 }  // namespace berth::serve

@@ -173,11 +173,11 @@ std::optional<QueryParameters> parse_query_string(std::string_view query) {
 
 std::optional<std::string> parse_body_field(std::string_view body, const char* key) {
   const auto json = parse_json(body);
-  if (!json.is_object()) return std::nullopt;
-  const auto value = json.find(key);
-  if (value == json.end()) return "";
-  if (!value->is_string()) return std::nullopt;
-  return value->get<std::string>();
+  if (!json || !json->is_object()) return std::nullopt;
+  const Json* value = json->find(key);
+  if (value == nullptr) return "";
+  if (value->as_string() == nullptr) return std::nullopt;
+  return *value->as_string();
 }
 
 }  // namespace berth::serve

@@ -91,8 +91,8 @@ Json gpu_json(const GpuStatus& one, const Status& status, const JsonLimits& limi
           {"power_w", power},
           {"performance_state", or_null(gpu.performance_state)},
           {"reason", one.state_reason.reason},
-          {"processes", processes},
-          {"leases", leases}};
+          {"processes", std::move(processes)},
+          {"leases", std::move(leases)}};
 }
 
 Json host_json(const Status& status, const JsonLimits& limits = {}) {
@@ -100,7 +100,7 @@ Json host_json(const Status& status, const JsonLimits& limits = {}) {
   for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status, limits));
   return {{"host", status.host},
           {"driver", or_null(status.driver)},
-          {"gpus", gpus},
+          {"gpus", std::move(gpus)},
           {"queue", queue_array(status, limits)}};
 }
 
@@ -108,7 +108,6 @@ Json host_queue_json(const Status& status, const JsonLimits& limits = {}) {
   return {{"host", status.host}, {"queue", queue_array(status, limits)}};
 }
 
-// `replace`: bytes that are not UTF-8 become U+FFFD instead of raising an exception.
 std::string dump(const Json& json, JsonForm form) {
   return to_ascii_json(json, form == JsonForm::pretty ? 2 : kOneLine) + "\n";
 }
@@ -147,7 +146,7 @@ std::string hosts_json(const std::vector<Status>& hosts, JsonForm form, const Js
     one["problem"] = host.problem.empty() ? Json(nullptr) : Json(host.problem);
     list.push_back(std::move(one));
   }
-  return dump({{"hosts", list}}, form);
+  return dump({{"hosts", std::move(list)}}, form);
 }
 
 std::string queue_json(const Status& status, JsonForm form) {
@@ -158,7 +157,7 @@ std::string hosts_queue_json(const std::vector<Status>& hosts, JsonForm form,
                              const JsonLimits& limits) {
   Json list = Json::array();
   for (const Status& host : hosts) list.push_back(host_queue_json(host, limits));
-  return dump({{"hosts", list}}, form);
+  return dump({{"hosts", std::move(list)}}, form);
 }
 
 std::string topology_json(const Topology& topology, JsonForm form) {
@@ -171,7 +170,7 @@ std::string topology_json(const Topology& topology, JsonForm form) {
                            {"nvlinks", or_null(connection.nvlinks)},
                            {"path", path}});
   }
-  return dump({{"connections", connections}}, form);
+  return dump({{"connections", std::move(connections)}}, form);
 }
 
 }  // namespace berth

@@ -47,7 +47,8 @@ std::string format_lease_json(const Lease& lease) {
       }
     }
   }
-  const Json json{{"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", indices}};
+  const Json json{
+      {"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", std::move(indices)}};
   return fmt::format("{}\n", to_ascii_json(json));
 }
 

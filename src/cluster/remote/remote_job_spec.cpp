@@ -99,48 +99,56 @@ bool is_host_specific(std::string_view name) {
 }  // namespace
 
 std::string format_job_spec(const RemoteJobSpec& spec) {
-  ParsedJson json{{"host", spec.host},
-                  {"ticket", spec.ticket},
-                  {"directory", bytes_to_text(spec.directory)},
-                  {"environment", ParsedJson::array()},
-                  {"command", ParsedJson::array()}};
+  Json environment = Json::array();
   for (const auto& [name, value] : spec.environment) {
-    json["environment"].push_back({bytes_to_text(name), bytes_to_text(value)});
+    environment.push_back(Json::array({bytes_to_text(name), bytes_to_text(value)}));
   }
-  for (const std::string& word : spec.command) json["command"].push_back(bytes_to_text(word));
-  return to_ascii_json(json);
+  Json command = Json::array();
+  for (const std::string& word : spec.command) command.push_back(bytes_to_text(word));
+  return to_sorted_json({{"host", spec.host},
+                         {"ticket", spec.ticket},
+                         {"directory", bytes_to_text(spec.directory)},
+                         {"environment", std::move(environment)},
+                         {"command", std::move(command)}});
 }
 
 Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   const std::string content = TRY(read_private_file(path));
-  const ParsedJson json = parse_json(content);
+  const auto json = parse_json(content);
   const auto wrong = [&] {
     return fail(ErrorKind::usage,
                 fmt::format("run: {} is not a job spec of berth", in_quotes(path)));
   };
-  const auto is_text = [](const ParsedJson& value) { return value.is_string(); };
-  if (!json.is_object()) return wrong();
-  for (const char* key : {"host", "ticket", "directory"}) {
-    if (!json.contains(key) || !json[key].is_string()) return wrong();
-  }
-  for (const char* key : {"environment", "command"}) {
-    if (!json.contains(key) || !json[key].is_array()) return wrong();
+  if (!json) return wrong();
+  const auto text = [&](const char* key) {
+    const Json* value = json->find(key);
+    return value == nullptr ? nullptr : value->as_string();
+  };
+  const std::string* host = text("host");
+  const std::string* ticket = text("ticket");
+  const std::string* directory = text("directory");
+  const Json::Array* environment = array_field(*json, "environment");
+  const Json::Array* command = array_field(*json, "command");
+  if (host == nullptr || ticket == nullptr || directory == nullptr || environment == nullptr ||
+      command == nullptr || command->empty()) {
+    return wrong();
   }
   RemoteJobSpec spec;
-  spec.host = json["host"];
-  spec.ticket = json["ticket"];
-  spec.directory = text_to_bytes(json["directory"]);
-  for (const ParsedJson& pair : json["environment"]) {
-    const bool is_valid =
-        pair.is_array() && pair.size() == 2 && std::all_of(pair.begin(), pair.end(), is_text);
-    if (!is_valid) return wrong();
-    spec.environment.emplace_back(text_to_bytes(pair[0]), text_to_bytes(pair[1]));
+  spec.host = *host;
+  spec.ticket = *ticket;
+  spec.directory = text_to_bytes(*directory);
+  for (const Json& pair : *environment) {
+    const Json::Array* both = pair.as_array();
+    if (both == nullptr || both->size() != 2) return wrong();
+    const std::string* name = both->front().as_string();
+    const std::string* value = both->back().as_string();
+    if (name == nullptr || value == nullptr) return wrong();
+    spec.environment.emplace_back(text_to_bytes(*name), text_to_bytes(*value));
   }
-  for (const ParsedJson& word : json["command"]) {
-    if (!is_text(word)) return wrong();
-    spec.command.push_back(text_to_bytes(word));
+  for (const Json& word : *command) {
+    if (word.as_string() == nullptr) return wrong();
+    spec.command.push_back(text_to_bytes(*word.as_string()));
   }
-  if (spec.command.empty()) return wrong();
   return spec;
 }
 

@@ -20,35 +20,39 @@ constexpr std::array<std::pair<Health, const char*>, 3> kHealthNames{
     {{Health::ok, "ok"}, {Health::lost, "lost"}, {Health::unreadable, "unreadable"}}};
 
 template <class T>
-void put_optional(ParsedJson& object, const char* key, const std::optional<T>& value) {
+void put_optional(Json& object, const char* key, const std::optional<T>& value) {
   if (value) object[key] = *value;
 }
 
-void put_optional(ParsedJson& object, const char* key, const std::optional<Bytes>& size) {
+void put_optional(Json& object, const char* key, const std::optional<Bytes>& size) {
   if (size) object[key] = size->count;
 }
 
-ParsedJson process_to_json(const AttributedProcess& attributed) {
-  ParsedJson json{{"pid", attributed.process.pid},
-                  {"display", attributed.process.kind == ProcessKind::graphics},
-                  {"daemon", attributed.daemon},
-                  {"lease", attributed.lease}};
+Json process_to_json(const AttributedProcess& attributed) {
+  Json json{{"pid", attributed.process.pid},
+            {"display", attributed.process.kind == ProcessKind::graphics},
+            {"daemon", attributed.daemon},
+            {"lease", attributed.lease}};
   put_optional(json, "memory", attributed.process.memory);
   put_optional(json, "name", attributed.process.name);
   put_optional(json, "uid", attributed.process.uid);
   return json;
 }
 
-ParsedJson gpu_to_json(const GpuWithLeases& gpu_entry) {
+Json gpu_to_json(const GpuWithLeases& gpu_entry) {
   const Gpu& gpu = gpu_entry.gpu;
   const auto health = std::find_if(kHealthNames.begin(), kHealthNames.end(),
                                    [&](const auto& one) { return one.first == gpu.health; });
-  ParsedJson json{{"index", to_string(gpu.index)},
-                  {"health", health->second},
-                  {"problem", gpu.problem},
-                  {"prohibited", gpu.compute_mode == ComputeMode::prohibited},
-                  {"mig_without_instances", gpu.mig_without_instances},
-                  {"processes", ParsedJson::array()}};
+  Json processes = Json::array();
+  for (const AttributedProcess& process : gpu_entry.processes) {
+    if (processes.size() < kMaxProcesses) processes.push_back(process_to_json(process));
+  }
+  Json json{{"index", to_string(gpu.index)},
+            {"health", health->second},
+            {"problem", gpu.problem},
+            {"prohibited", gpu.compute_mode == ComputeMode::prohibited},
+            {"mig_without_instances", gpu.mig_without_instances},
+            {"processes", std::move(processes)}};
   put_optional(json, "uuid", gpu.uuid);
   put_optional(json, "name", gpu.name);
   put_optional(json, "memory_total", gpu.memory_total);
@@ -59,23 +63,19 @@ ParsedJson gpu_to_json(const GpuWithLeases& gpu_entry) {
   put_optional(json, "memory_utilization_pct", gpu.memory_utilization_pct);
   put_optional(json, "temperature_c", gpu.temperature_c);
   put_optional(json, "power_w", gpu.power_w);
-  for (const AttributedProcess& process : gpu_entry.processes) {
-    if (json["processes"].size() < kMaxProcesses)
-      json["processes"].push_back(process_to_json(process));
-  }
   return json;
 }
 
 // These read a missing or invalid value as unknown.
-std::optional<Bytes> read_bytes(const ParsedJson& object, const char* key) {
+std::optional<Bytes> read_bytes(const Json& object, const char* key) {
   const auto count = number_field(object, key);
   return count ? std::optional(Bytes{*count}) : std::nullopt;
 }
 
-std::optional<std::string> read_text(const ParsedJson& object, const char* key) {
-  const auto value = object.find(key);
-  if (value == object.end() || !value->is_string()) return std::nullopt;
-  return value->get_ref<const std::string&>().substr(0, kMaxTextLength);
+std::optional<std::string> read_text(const Json& object, const char* key) {
+  const Json* value = object.find(key);
+  if (value == nullptr || value->as_string() == nullptr) return std::nullopt;
+  return value->as_string()->substr(0, kMaxTextLength);
 }
 
 std::optional<GpuIndex> parse_gpu_index(const std::string& written) {
@@ -88,7 +88,7 @@ std::optional<GpuIndex> parse_gpu_index(const std::string& written) {
   return GpuIndex{*card, instance};
 }
 
-AttributedProcess parse_process(const ParsedJson& json) {
+AttributedProcess parse_process(const Json& json) {
   AttributedProcess attributed;
   attributed.process.pid = number_field<std::int64_t>(json, "pid").value_or(0);
   attributed.process.kind =
@@ -101,7 +101,7 @@ AttributedProcess parse_process(const ParsedJson& json) {
   return attributed;
 }
 
-std::optional<GpuWithLeases> parse_gpu(const ParsedJson& json) {
+std::optional<GpuWithLeases> parse_gpu(const Json& json) {
   if (!json.is_object()) return std::nullopt;
   const auto index = parse_gpu_index(read_text(json, "index").value_or(""));
   if (!index) return std::nullopt;
@@ -125,11 +125,10 @@ std::optional<GpuWithLeases> parse_gpu(const ParsedJson& json) {
   gpu.utilization_pct = number_field<unsigned>(json, "utilization_pct");
   gpu.memory_utilization_pct = number_field<unsigned>(json, "memory_utilization_pct");
   gpu.temperature_c = number_field<unsigned>(json, "temperature_c");
-  const auto power = json.find("power_w");
-  if (power != json.end() && power->is_number()) gpu.power_w = power->get<double>();
-  const auto processes = json.find("processes");
-  if (processes == json.end() || !processes->is_array()) return gpu_entry;
-  for (const ParsedJson& process : *processes) {
+  if (const Json* power = json.find("power_w")) gpu.power_w = power->as_number();
+  const Json::Array* processes = array_field(json, "processes");
+  if (processes == nullptr) return gpu_entry;
+  for (const Json& process : *processes) {
     if (process.is_object() && gpu_entry.processes.size() < kMaxProcesses) {
       gpu_entry.processes.push_back(parse_process(process));
     }
@@ -141,27 +140,27 @@ std::optional<GpuWithLeases> parse_gpu(const ParsedJson& json) {
 
 std::string format_host_info(const HostView& view, const std::optional<std::string>& driver,
                              bool simulated) {
-  ParsedJson json{
-      {"version", kFormatVersion}, {"simulated", simulated}, {"gpus", ParsedJson::array()}};
+  Json gpus = Json::array();
+  for (const GpuWithLeases& gpu_entry : view.gpus) gpus.push_back(gpu_to_json(gpu_entry));
+  Json json{{"version", kFormatVersion}, {"simulated", simulated}, {"gpus", std::move(gpus)}};
   put_optional(json, "driver", driver);
-  for (const GpuWithLeases& gpu_entry : view.gpus) json["gpus"].push_back(gpu_to_json(gpu_entry));
-  return to_ascii_json(json);
+  return to_sorted_json(json);
 }
 
 Result<HostInfo> parse_host_info(std::string_view written) {
   const auto wrong = [](const char* why) { return fail(ErrorKind::io, why); };
-  const ParsedJson json = parse_json(written);
+  const Json json = parse_json(written).value_or(Json());
   if (!json.is_object()) return wrong("its host information is not a JSON object");
   if (number_field<int>(json, "version") != kFormatVersion)
     return wrong("its host information has another format version");
-  const auto gpus = json.find("gpus");
-  if (gpus == json.end() || !gpus->is_array() || gpus->size() > kMaxGpus) {
+  const Json::Array* gpus = array_field(json, "gpus");
+  if (gpus == nullptr || gpus->size() > kMaxGpus) {
     return wrong("its host information has no valid list of GPUs");
   }
   HostInfo info;
   info.driver = read_text(json, "driver");
   info.simulated = bool_field(json, "simulated");
-  for (const ParsedJson& one : *gpus) {
+  for (const Json& one : *gpus) {
     auto gpu = parse_gpu(one);
     if (!gpu) return wrong("its host information has a GPU without a valid index");
     info.gpus.push_back(std::move(*gpu));

@@ -107,36 +107,40 @@ std::vector<StoreEntry> parse_tickets(const std::vector<std::string>& requested_
   return found;
 }
 
-ParsedJson json_or_false(const std::optional<std::string>& text) {
-  return text ? ParsedJson(*text)
-              : ParsedJson(false);  // in Lua a null would be userdata, which is true
+Json json_or_false(const std::optional<std::string>& text) {
+  return text ? Json(*text) : Json(false);  // in Lua a null would be userdata, which is true
+}
+
+Json pairs_json(const std::vector<std::pair<std::string, std::string>>& pairs) {
+  Json list = Json::array();
+  for (const auto& [first, second] : pairs) list.push_back(Json::array({first, second}));
+  return list;
 }
 
 std::string change_to_json(const StoreChange& change, const RedisHostStore& store) {
-  const ParsedJson json{
-      {"id", change.id},
-      {"ttl", store.url().ttl.count()},
-      {"lease", json_or_false(change.lease)},
-      {"version", change.version},
-      {"born", change.server_epoch},
-      {"settled", change.grants_resume_at},
-      {"epoch", std::to_string(change.epoch)},
-      {"host", store.host()},
-      {"instead_of", json_or_false(change.replaced_ticket)},
-      {"tail", json_or_false(change.tail)},
-      {"ticket", json_or_false(change.ticket)},
-      {"order", change.order ? ParsedJson(std::to_string(*change.order)) : ParsedJson(false)},
-      {"leave", change.leave_queue},
-      {"put_back", change.leases_to_restore},
-      {"remove", change.leases_to_remove},
-      {"remove_tickets", change.tickets_to_remove},
-      {"silent", change.silent_clients},
-      {"grace", kSilenceGrace.count()},
-      {"ended", change.tickets_to_end},
-      {"beats", change.heartbeats},
-      {"drains", change.drains},
-      {"undrains", change.undrains},
-      {"rings", change.rings}};
+  const Json json{{"id", change.id},
+                  {"ttl", store.url().ttl.count()},
+                  {"lease", json_or_false(change.lease)},
+                  {"version", change.version},
+                  {"born", change.server_epoch},
+                  {"settled", change.grants_resume_at},
+                  {"epoch", std::to_string(change.epoch)},
+                  {"host", store.host()},
+                  {"instead_of", json_or_false(change.replaced_ticket)},
+                  {"tail", json_or_false(change.tail)},
+                  {"ticket", json_or_false(change.ticket)},
+                  {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
+                  {"leave", change.leave_queue},
+                  {"put_back", pairs_json(change.leases_to_restore)},
+                  {"remove", pairs_json(change.leases_to_remove)},
+                  {"remove_tickets", change.tickets_to_remove},
+                  {"silent", change.silent_clients},
+                  {"grace", kSilenceGrace.count()},
+                  {"ended", change.tickets_to_end},
+                  {"beats", change.heartbeats},
+                  {"drains", pairs_json(change.drains)},
+                  {"undrains", change.undrains},
+                  {"rings", change.rings}};
   return to_ascii_json(json);
 }
 

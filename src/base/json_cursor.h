@@ -3,7 +3,7 @@
 // A report reads a million lines, and building a tree for each would take most of its time. The
 // parser is strict: it accepts JSON (RFC 8259) in valid UTF-8. It accepts the same texts as
 // nlohmann's parser (json_cursor_test compares them), except for a zero byte: that ends a text for
-// nlohmann, and is an error here.
+// nlohmann, and is an error here. parse_json() of base/json.h uses it, too.
 #pragma once
 
 #include <cstdint>
@@ -67,6 +67,8 @@ class JsonCursor {
   bool skip_value();
   // Does only white space follow?
   bool at_end() { return peek() == '\0' && at_ == end_; }
+  // The next byte; after an error, about where it is.
+  const char* position() const { return at_; }
 
  private:
   static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
@@ -81,6 +83,7 @@ class JsonCursor {
   bool read_escaped_string(const char* begin, std::string_view& value);
   bool read_escape();
   bool read_code_unit(std::uint32_t& value);
+  bool skip_word(std::string_view word);
   bool skip_scalar();
 
   const char* at_;

@@ -1,5 +1,5 @@
 // Parses JSON strings, numbers and skipped values; see json_cursor.h.
-#include "archive/json_cursor.h"
+#include "base/json_cursor.h"
 
 #include <bit>
 #include <charconv>
@@ -184,6 +184,14 @@ bool JsonCursor::finish_number(const char* begin, std::optional<std::uint64_t>& 
   return value || std::isfinite(std::strtod(std::string(begin, at_).c_str(), nullptr));
 }
 
+bool JsonCursor::skip_word(std::string_view word) {
+  for (const char c : word) {
+    if (at_ == end_ || *at_ != c) return false;
+    ++at_;
+  }
+  return true;
+}
+
 // Skips a value that is not an object or array.
 bool JsonCursor::skip_scalar() {
   std::string_view ignored;
@@ -192,11 +200,11 @@ bool JsonCursor::skip_scalar() {
     case '"':
       return read_string(ignored);
     case 't':
-      return consume_literal("true");
+      return skip_word("true");
     case 'f':
-      return consume_literal("false");
+      return skip_word("false");
     case 'n':
-      return consume_literal("null");
+      return skip_word("null");
     default:
       return read_number(number_ignored);
   }

@@ -1,6 +1,6 @@
 // Unit tests of json_cursor.h: it accepts the same texts as nlohmann's parser, and returns the same
 // strings and numbers.
-#include "archive/json_cursor.h"
+#include "base/json_cursor.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace berth {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Reference = nlohmann::ordered_json;
 
 bool is_accepted(std::string_view text) {
   std::string decoded;
@@ -33,12 +33,12 @@ TEST(JsonCursor, accepts_only_valid_json) {
   for (const char* valid : {"{}", " [1, 2.5e3, -0, \"\\ud83d\\ude00\"] ", "\"x\"", "null", "[[[]]]",
                             "{\"a\":{\"b\":[{}]}}", "\xef\xbb\xbf{}"}) {
     EXPECT_TRUE(is_accepted(valid)) << valid;
-    EXPECT_TRUE(Json::accept(valid)) << valid;
+    EXPECT_TRUE(Reference::accept(valid)) << valid;
   }
   for (const char* invalid : {"", " ", "{", "{}}", "[1,]", "{\"a\":1,}", "{\"a\"}", "{a:1}", "01",
                               "1.", "\"\\ud83d\"", "\"\xff\"", "\"\n\"", "1e999", "tru", "{} {}"}) {
     EXPECT_FALSE(is_accepted(invalid)) << invalid;
-    EXPECT_FALSE(Json::accept(invalid)) << invalid;
+    EXPECT_FALSE(Reference::accept(invalid)) << invalid;
   }
   EXPECT_FALSE(is_accepted(std::string_view("{}\0", 3)));
 }
@@ -55,12 +55,12 @@ RC_GTEST_PROP(JsonCursor, accepts_the_same_texts_as_nlohmann, ()) {
     const int parts = *rc::gen::inRange(1, 9);
     for (int i = 0; i < parts; ++i) text += generate_fragment();
     if (*rc::gen::arbitrary<bool>()) text = fmt::format("[{}]", text);
-    RC_ASSERT(is_accepted(text) == Json::accept(text));
+    RC_ASSERT(is_accepted(text) == Reference::accept(text));
   }
 }
 
 RC_GTEST_PROP(JsonCursor, reads_strings_and_numbers_like_nlohmann, ()) {
-  Json list = Json::array();
+  Reference list = Reference::array();
   const int items = *rc::gen::inRange(0, 6);
   for (int i = 0; i < items; ++i) {
     if (*rc::gen::arbitrary<bool>()) {
@@ -71,11 +71,11 @@ RC_GTEST_PROP(JsonCursor, reads_strings_and_numbers_like_nlohmann, ()) {
   }
   // With all characters that are not ASCII escaped, or only those that must be.
   const std::string text =
-      list.dump(-1, ' ', *rc::gen::arbitrary<bool>(), Json::error_handler_t::replace);
-  const Json expected = Json::parse(text);
+      list.dump(-1, ' ', *rc::gen::arbitrary<bool>(), Reference::error_handler_t::replace);
+  const Reference expected = Reference::parse(text);
   std::string decoded;
   JsonCursor in(text, decoded);
-  Json got = Json::array();
+  Reference got = Reference::array();
   RC_ASSERT(in.read_array([&] {
     if (in.peek() == '"') {
       std::string_view value;
