@@ -4,6 +4,8 @@ add_library(berth_flags INTERFACE)
 target_compile_options(berth_flags INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow
   $<$<BOOL:${BERTH_WERROR}>:-Werror>
   -ffunction-sections -fdata-sections)  # so that the linker can remove unused code, see berth_ships()
+# A tenth of the time of g++ would go into the search for memory that it can use again. It needs at most 500 MB without that.
+target_compile_options(berth_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:--param=ggc-min-heapsize=600000>")
 # Only clang checks which mutex guards what; see src/base/thread_annotations.h.
 target_compile_options(berth_flags INTERFACE
   "$<$<CXX_COMPILER_ID:Clang>:-Wthread-safety;-Werror=thread-safety>")
@@ -13,23 +15,34 @@ target_include_directories(berth_flags INTERFACE "${PROJECT_SOURCE_DIR}/src" "${
 target_include_directories(berth_flags SYSTEM INTERFACE "${FMT_HEADERS}" "${TOMLPLUSPLUS_HEADERS}" "${HIREDIS_HEADERS}"
   "${NCURSES_HEADERS}")
 
-# berth_unity(NAME SOURCE...): compiles the sources of NAME in groups of up to eight of one folder, each group as one file.
-# Most of the time to compile a source goes into the headers of its libraries, which the sources of a group share. The
-# groups are small, because a change of one source compiles its whole group.
+# berth_unity(NAME SOURCE...): compiles the sources of NAME in groups of one folder, each group as one file. Much of the time
+# to compile a source goes into headers and templates that the sources of a group share. The groups are small, because a
+# change of one source compiles its whole group, and of about the same size, because the largest decides how long that takes.
 function(berth_unity name)
   if(NOT BERTH_UNITY)
     return()
   endif()
+  set(group_size 7)
+  set(folders "")
   foreach(source IN LISTS ARGN)
-    cmake_path(GET source PARENT_PATH folder)
-    string(MAKE_C_IDENTIFIER "count_${folder}" count)
-    if(NOT DEFINED ${count})
-      set(${count} 0)
+    get_source_file_property(alone "${source}" SKIP_UNITY_BUILD_INCLUSION)
+    if(NOT alone)
+      cmake_path(GET source PARENT_PATH folder)
+      string(MAKE_C_IDENTIFIER "${folder}_" folder)
+      list(APPEND folders "${folder}")
+      list(APPEND sources_${folder} "${source}")
     endif()
-    math(EXPR number "${${count}} / 8")
-    math(EXPR ${count} "${${count}} + 1")
-    string(MAKE_C_IDENTIFIER "${folder}_${number}" group)
-    set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${group}")
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  foreach(folder IN LISTS folders)
+    list(LENGTH sources_${folder} count)
+    math(EXPR groups "(${count} + ${group_size} - 1) / ${group_size}")
+    set(index 0)
+    foreach(source IN LISTS sources_${folder})
+      math(EXPR group "${index} * ${groups} / ${count}")
+      set_source_files_properties("${source}" PROPERTIES UNITY_GROUP "${folder}${group}")
+      math(EXPR index "${index} + 1")
+    endforeach()
   endforeach()
   set_target_properties(${name} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
   # The warning is for types of headers. It takes the sources of a group for headers.
