@@ -7,11 +7,11 @@
 namespace berth::serve {
 namespace {
 
-bool has(const std::string& text, const std::string& part) {
+bool unit_has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
-bool lacks(const std::string& text, const std::string& part) {
-  return !has(text, part);
+bool unit_lacks(const std::string& text, const std::string& part) {
+  return !unit_has(text, part);
 }
 
 UnitOptions options() {
