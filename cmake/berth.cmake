@@ -117,8 +117,9 @@ endforeach()
 # that form. Call it after the last target_link_libraries() of NAME.
 function(berth_ships name)
   target_link_libraries(${name} PRIVATE berth_flags)
-  # Not with sanitizers: their operator new must stay visible to the C++ library.
-  if(berth_static_runtime AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  # Not with sanitizers: their operator new must stay visible to the C++ library. Not with coverage: the linker keeps all
+  # functions that have counters, and those of libm cannot be linked statically into a program that loads libraries.
+  if(berth_static_runtime AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize|-fprofile-instr-generate")
     target_link_options(${name} PRIVATE -static-libstdc++ -static-libgcc -Wl,--exclude-libs,ALL)
     # Parts of the C++ library that the linker removes refer to libm. The static libm is removed with them; a shared
     # libm would be loaded at every start.

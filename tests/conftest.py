@@ -83,7 +83,7 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("release_only")
         if os.getuid() != 0 and needs_root(item):
             item.add_marker(pytest.mark.skip(reason="needs root"))
-    unwanted = {"release_only"} if SANITIZED else set()
+    unwanted = {"asan": {"release_only", "release_build"}, "coverage": {"release_build"}}.get(PRESET, set())
     unwanted |= set() if ALL_REDIS_FAULTS else {"all_redis_faults", "xfail"}
     items[:] = [item for item in items if not unwanted & set(item.keywords)]
     if QUICK:
@@ -93,6 +93,7 @@ def pytest_collection_modifyitems(config, items):
 def pytest_configure(config):
     config.addinivalue_line("markers", "needs_root: becomes another user, mounts, makes namespaces, or expects the name root")
     config.addinivalue_line("markers", "release_only: shows a sanitizer no code that other tests do not run (docs/testing.md)")
+    config.addinivalue_line("markers", "release_build: uses the programs of the release build or of the wheel, whatever BERTH_TEST_PRESET says")
     config.addinivalue_line("markers", "all_redis_faults: takes long; only with BERTH_TEST_REDIS_FAULTS")
     config.addinivalue_line("markers", "each_harbour: runs with a directory and again with Redis (docs/testing.md)")
 

@@ -64,16 +64,19 @@ def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
 @pytest.mark.release_only
 @pytest.mark.parametrize("shape", [Shape(), Shape(memory_mib=14 * GIB)], ids=["exclusive", "shared"])
 def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
-    """Over few GPUs, so that a queue builds up; still with strikes."""
+    """Over few GPUs, which are in use until ten jobs wait; still with strikes."""
     seed = os.environ.get("BERTH_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
     print(f"BERTH_TEST_SEED={seed}")
     host.server.use("2x24GiB")
     host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
     server = server_of(host)
-    lives = Chaos(host, make_plans(seed, 40, USERS, 2, MEMORY_MIB, pace_s=0.05, shapes=[shape])).run(deadline_s=240)
+    _, gate = host.hold("--count", "2")
+    chaos = Chaos(host, make_plans(seed, 40, USERS, 2, MEMORY_MIB, pace_s=0.05, shapes=[shape]))
+    chaos.block_until_queued(10, gate.open)
+    lives = chaos.run(deadline_s=240)
     violations = check(server, lives)
     assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
-    assert sum(life.queued is not None for life in lives) >= 3, "there was to be a queue"
+    assert sum(life.queued is not None for life in lives) >= 10, "there was to be a queue"
 
 
 # The order of tickets is told by their files.

@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import BERTH, ROOT, SIM_JOB, SIM_LIBRARIES, assert_one_line_error
+from conftest import BERTH, PRESET, ROOT, SIM_JOB, SIM_LIBRARIES, assert_one_line_error
 from leasing import jobs  # noqa: F401
 from waiting import LIMIT
 
@@ -211,7 +211,7 @@ def test_in_another_pid_namespace_a_pid_is_not_mistaken_for_a_local_one(server):
 def test_an_installation_works_wherever_it_lies(server):
     """Only the place relative to the program counts, for berth and for berth-sim-job."""
     prefix = server.folder / "some where"
-    server.run("cmake", "--install", ROOT / "build" / "release", "--prefix", prefix, check=True)
+    server.run("cmake", "--install", ROOT / "build" / PRESET, "--prefix", prefix, check=True)
     job = server.start(prefix / "bin" / "berth-sim-job", "--mem", "2GiB")
     assert job.stdout.readline().startswith("berth-sim-job: pid")
     result = server.run(prefix / "bin" / "berth", "status", "--json")

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BERTH, ROOT, wait_until
+from conftest import BERTH, BUILD, ROOT, wait_until
 from documents import console_blocks, run_sessions, same
 from serving import serve  # noqa: F401
 from waiting import LIMIT, LONG_LIMIT
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.release_only
 
 
 def test_the_example_prints_what_readme_shows(server):
-    (server.folder / "build").symlink_to(ROOT / "build")
+    (server.folder / "build").symlink_to(BUILD)
     [session] = [steps for steps in console_blocks(README) if len(steps) > 1]
     run_sessions(session, server.env, server.folder)
 
@@ -37,6 +37,7 @@ def test_the_sample_of_status_is_what_it_prints(server):
     assert same(step, [printed]), printed
 
 
+@pytest.mark.release_build
 def test_dev_run_shows_a_demonstration_on_a_simulated_server():
     env = {**os.environ, "LANG": "C.UTF-8", "BERTH_STORY_PAUSE": "0"}
     for name in ("BERTH_SIM", "BERTH_SIM_STATE", "BERTH_DIR"):

@@ -4,7 +4,7 @@ import os
 import sys
 
 import pytest
-from conftest import ROOT, wait_until
+from conftest import BUILD, ROOT, wait_until
 from documents import console_blocks, run_sessions
 
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.release_only
 
 
 def test_the_tutorial_works_from_its_first_command_to_its_last(server):
-    (server.folder / "build").symlink_to(ROOT / "build")
+    (server.folder / "build").symlink_to(BUILD)
     steps = [step for block in console_blocks(TUTORIAL) for step in block if not step.command.startswith("./dev ")]
     assert len(steps) >= 25
     # With the Python that the package was built for.

@@ -23,15 +23,17 @@ class Outcome:
     report: str
 
 
-def check(folder, *switches, progress=False, optimize="-O1", memory_mb=4000, timeout=3600):
-    """Builds a checker in folder, which should be empty, and runs it. A switch is a macro such as "STOPS=0"."""
+def check(folder, *switches, progress=False, optimize="-O1", collapse=False, memory_mb=4000, timeout=3600):
+    """Builds a checker in folder, which should be empty, and runs it. A switch is a macro such as "STOPS=0".
+
+    collapse stores the states in less memory, if there are many millions; it makes the checker slower."""
     folder = Path(folder)
     flags = [f"-D{switch}" for switch in (*switches, *(["CHECK_PROGRESS"] if progress else []))]
     run = {"cwd": folder, "check": True, "capture_output": True, "text": True, "errors": "replace"}
     (folder / MODEL.name).write_text(MODEL.read_text())
     subprocess.run(["spin", "-a", *flags, MODEL.name], **run)
-    subprocess.run(["gcc", "-w", optimize, "-DNP" if progress else "-DSAFETY", "-DCOLLAPSE", "-DNOFAIR",
-                    f"-DMEMLIM={memory_mb}", "-o", "pan", "pan.c"], **run)
+    subprocess.run(["gcc", "-w", optimize, "-DNP" if progress else "-DSAFETY", *(["-DCOLLAPSE"] if collapse else []),
+                    "-DNOFAIR", f"-DMEMLIM={memory_mb}", "-o", "pan", "pan.c"], **run)
     result = subprocess.run(["./pan", "-m1000000", *(["-l"] if progress else [])], **{**run, "check": False},
                             timeout=timeout)
     lines = result.stdout.splitlines()
@@ -58,7 +60,8 @@ def main():
         sys.exit("check.py: the model has 2 to 4 clients and 1 to 3 GPUs")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
-        outcome = check(folder, f"CLIENTS={clients}", f"GPUS={gpus}", optimize="-O2", memory_mb=16000, timeout=None)
+        outcome = check(folder, f"CLIENTS={clients}", f"GPUS={gpus}", optimize="-O2", collapse=True, memory_mb=16000,
+                        timeout=None)
     print(f"{clients} clients, {gpus} GPUs: {outcome.states} states in {time.monotonic() - began:.0f} s")
     if not outcome.finished:
         sys.exit(f"{outcome.report}\nnot completed")

@@ -120,6 +120,7 @@ def run_installed(installed, server, *command):
     return result.stdout.strip()
 
 
+@pytest.mark.release_build
 def test_the_wheel_brings_module_command_and_simulated_driver(installed, server):
     assert run_installed(installed, server, "berth", "--version") == "berth 0.1.0"
     assert run_installed(installed, server, "berth", "run", "-n", "2", "--", "sh", "-c", "echo $BERTH_GPUS") == "0,1"
@@ -132,6 +133,7 @@ def test_the_wheel_brings_module_command_and_simulated_driver(installed, server)
     assert "berth-sim-job" in run_installed(installed, server, "berth-sim-job", "--help")
 
 
+@pytest.mark.release_build
 def test_the_wheel_is_typed_and_whole(installed):
     [package] = (installed / "lib").glob("python3*/site-packages/berth")
 
@@ -143,6 +145,7 @@ def test_the_wheel_is_typed_and_whole(installed):
     assert len(list(package.glob("_native.*.so"))) == 1
 
 
+@pytest.mark.release_build
 def test_the_wheel_needs_nothing_but_glibc(installed):
     """As the other shipped files: see docs/dependencies.md."""
     [package] = (installed / "lib").glob("python3*/site-packages/berth")
