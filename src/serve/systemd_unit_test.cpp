@@ -24,8 +24,8 @@ UnitOptions options() {
 TEST(Unit, runs_this_program_with_its_arguments) {
   UnitOptions some = options();
   some.arguments = {"--listen", "0.0.0.0", "--token-file", "/etc/my token"};
-  EXPECT_PRED2(has, format_unit(some), "\nUser=alice\n");
-  EXPECT_PRED2(has, format_unit(some),
+  EXPECT_PRED2(unit_has, format_unit(some), "\nUser=alice\n");
+  EXPECT_PRED2(unit_has, format_unit(some),
                "\nExecStart=/usr/local/bin/berth serve --listen 0.0.0.0 "
                "--token-file \"/etc/my token\"\n");
 }
@@ -34,18 +34,18 @@ TEST(Unit, does_not_isolate_tmp_proc_users_or_devices) {
   for (const char* setting :
        {"\nPrivateTmp", "\nProtectProc", "\nProcSubset", "\nPrivateUsers", "\nPrivateDevices",
         "\nProtectClock", "\nDynamicUser", "\nDeviceAllow"}) {
-    EXPECT_PRED2(lacks, format_unit(options()), setting);
+    EXPECT_PRED2(unit_lacks, format_unit(options()), setting);
   }
 }
 
 TEST(Unit, has_write_access_only_with_allow_changes) {
-  EXPECT_PRED2(lacks, format_unit(options()), "ReadWritePaths");
+  EXPECT_PRED2(unit_lacks, format_unit(options()), "ReadWritePaths");
   UnitOptions some = options();
   some.allow_changes = true;
-  EXPECT_PRED2(has, format_unit(some), "\nReadWritePaths=/tmp /var/tmp\n");
+  EXPECT_PRED2(unit_has, format_unit(some), "\nReadWritePaths=/tmp /var/tmp\n");
   some.harbour = "/srv/a b/harbour/";
-  EXPECT_PRED2(has, format_unit(some), "\nReadWritePaths=\"/srv/a b\"\n");
-  EXPECT_PRED2(has, format_unit(some), "\nEnvironment=\"BERTH_DIR=/srv/a b/harbour/\"\n");
+  EXPECT_PRED2(unit_has, format_unit(some), "\nReadWritePaths=\"/srv/a b\"\n");
+  EXPECT_PRED2(unit_has, format_unit(some), "\nEnvironment=\"BERTH_DIR=/srv/a b/harbour/\"\n");
 }
 
 TEST(QuoteUnitWord, escapes_special_characters) {
