@@ -132,6 +132,7 @@ def test_days_are_those_of_the_users_clock(server, archive):
     assert at_home[-1]["day"] == time.strftime("%Y-%m-%d", now)
 
 
+@pytest.mark.each_harbour
 def test_since_cuts_what_began_before(server, archive):
     archive.add(10, 8)
     archive.add(10, 2)

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from conftest import SERVERS, assert_one_line_error
 from leasing import jobs  # noqa: F401
 
@@ -14,6 +15,7 @@ def host_memory():
                  for key in ("MemTotal", "MemAvailable"))
 
 
+@pytest.mark.each_harbour
 def test_the_memory_shown_is_the_hosts(server):
     [gpu] = server.use(SERVERS / "spark.json").status()["gpus"]
     total, _ = host_memory()

@@ -82,6 +82,7 @@ def test_a_hard_link_to_a_ticket_neither_ends_nor_moves_nor_doubles_it(world):
     assert list(world.leases().values()) == [str(BOB)]
 
 
+@pytest.mark.each_harbour
 def test_a_hard_link_does_not_put_a_drained_gpu_back_into_service(world):
     put(world.path(f"drain-{world.uuid()}"), {"version": 1, "gpu": world.uuid(), "uid": 0, "reason": "hot", "since_ms": 1})
     assert world.try_now(ALICE).returncode == 75
