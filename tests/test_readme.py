@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from conftest import BERTH, BUILD, ROOT, wait_until
+from conftest import BERTH, ROOT, wait_until
 from documents import console_blocks, run_sessions, same
 from serving import serve  # noqa: F401
 from waiting import LIMIT, LONG_LIMIT
@@ -15,8 +15,9 @@ README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.release_only
 
 
+@pytest.mark.release_build
 def test_the_example_prints_what_readme_shows(server):
-    (server.folder / "build").symlink_to(BUILD)
+    (server.folder / "build").symlink_to(ROOT / "build")
     [session] = [steps for steps in console_blocks(README) if len(steps) > 1]
     run_sessions(session, server.env, server.folder)
 

@@ -4,15 +4,16 @@ import os
 import sys
 
 import pytest
-from conftest import BUILD, ROOT, wait_until
+from conftest import ROOT, wait_until
 from documents import console_blocks, run_sessions
 
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text()
 pytestmark = pytest.mark.release_only
 
 
+@pytest.mark.release_build
 def test_the_tutorial_works_from_its_first_command_to_its_last(server):
-    (server.folder / "build").symlink_to(BUILD)
+    (server.folder / "build").symlink_to(ROOT / "build")
     steps = [step for block in console_blocks(TUTORIAL) for step in block if not step.command.startswith("./dev ")]
     assert len(steps) >= 25
     # With the Python that the package was built for.
