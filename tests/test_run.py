@@ -200,7 +200,7 @@ def test_a_program_that_cannot_be_run(server, jobs):
     assert_one_line_error(server.berth("run", "--", "no-such-program"), 127, "'no-such-program'", "PATH")
     assert_one_line_error(server.berth("run", "--", "./no/such"), 127, "'./no/such'")
     assert_one_line_error(server.berth("run", "--", ""), 127, "''")
-    assert_one_line_error(server.berth("run", "--", text), 126, str(text), "Permission denied")
+    assert_one_line_error(server.berth("run", "--", text), 126, str(text), "chmod +x")
     assert_one_line_error(server.berth("run", "--", server.folder), 126, str(server.folder))
     assert_one_line_error(server.berth("run", "--", f"no\x1b[31m\nsuch"), 127, "\\x1b[31m\\nsuch")
 

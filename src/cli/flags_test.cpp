@@ -87,7 +87,8 @@ TEST(Flags, arguments_fill_in_order_and_behind_dashes_all_words_are_arguments) {
 }
 
 TEST(Flags, errors_name_the_option) {
-  EXPECT_EQ(Example().parse({"--labels", "x"}), "there is no option '--labels'");
+  EXPECT_EQ(Example().parse({"--labels", "x"}),
+            "there is no option '--labels'; did you mean --label?");
   EXPECT_EQ(Example().parse({"--lab=x"}), "there is no option '--lab=x'");
   EXPECT_EQ(Example().parse({"-x"}), "there is no option '-x'");
   EXPECT_EQ(Example().parse({"--label"}), "--label needs a value");

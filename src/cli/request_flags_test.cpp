@@ -132,7 +132,7 @@ TEST(RequestOptions, sizes_and_durations_have_units_and_are_something) {
   expect_error({"--mem", "0GiB"}, {"--mem: '0GiB'"});
   expect_error({"--mem", "8"}, {"--mem: ", "'8'", "unit", "8GiB"});
   EXPECT_NE(parse_error({"--min-mem", "8"}), "");
-  expect_error({"--time", "0s"}, {"--time: '0s'", "10m"});
+  expect_error({"--time", "0s"}, {"--time: '0s'", "1h30m"});
   EXPECT_NE(parse_error({"--time", "2"}), "");
   EXPECT_NE(parse_error({"--timeout", "2"}), "");
   EXPECT_NE(parse_error({"--timeout=-2s"}), "");

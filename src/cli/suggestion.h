@@ -7,8 +7,8 @@
 
 namespace berth {
 
-// The candidate that differs from `word` in the fewest letters; upper case, and '_' for '-', are no
-// differences. Empty if too many letters differ.
+// The candidate that differs from `word` in the fewest letters. Upper case, and '_' in the place of
+// '-', do not count as different. Empty if too many letters differ.
 std::string find_similar_word(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace berth

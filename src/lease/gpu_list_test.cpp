@@ -78,7 +78,7 @@ TEST(SelectGpus, a_malformed_list_is_refused) {
               std::string::npos)
         << list;
   }
-  for (const char* list : {"-1", "+1", "1:", ":1", "1:2:3", "0x1", "all", "GPU-", "MIG-", "GPU",
+  for (const char* list : {"-1", "+1", "1:", ":1", "1:2:3", "0x1", "every", "GPU-", "MIG-", "GPU",
                            "0 1", "bb10", "1.0", "0;1", "\x1b[2J"}) {
     EXPECT_NE(selection_error(cards(), list, ErrorKind::usage).find("is neither an index"),
               std::string::npos)

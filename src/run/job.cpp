@@ -51,8 +51,7 @@ std::string interpreter_command(const std::string& file) {
 }
 
 std::string not_found_remedy(const std::string& name) {
-  if (is_assignment(name))
-    return fmt::format("to set a variable for the job, write: env {} COMMAND", shell_quote(name));
+  if (is_assignment(name)) return "to set a variable for the job, write: env NAME=VALUE COMMAND";
   if (name.find(' ') != std::string::npos)
     return "the whole command is one word; write it without the quotes, or: sh -c 'COMMAND'";
   if (name.find('/') == std::string::npos && is_file(name)) {

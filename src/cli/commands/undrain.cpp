@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/terminal.h"
@@ -42,24 +43,25 @@ Result<std::vector<NamedGpu>> find_drained_gpus(const std::vector<std::string>& 
   return found;
 }
 
-// All drained GPUs, by their index if the driver reports it.
-std::vector<NamedGpu> name_drained_gpus(const std::vector<Drain>& drains) {
-  std::vector<NamedGpu> gpus;
-  if (drains.empty()) return gpus;
-  const auto known = find_gpus(std::string(kAllGpus));
-  for (const Drain& drain : drains) {
-    NamedGpu& gpu = gpus.emplace_back(NamedGpu{drain.uuid, drain.uuid});
-    if (!known) continue;
-    for (const NamedGpu& one : *known) {
-      if (one.uuid == drain.uuid) gpu.index = one.index;
-    }
-  }
-  return gpus;
-}
-
 bool is_drained(const std::string& uuid, const std::vector<Drain>& drains) {
   return std::any_of(drains.begin(), drains.end(),
                      [&](const Drain& drain) { return drain.uuid == uuid; });
+}
+
+// All drained GPUs: by their index those that the driver reports, and then the others.
+std::vector<NamedGpu> name_drained_gpus(const std::vector<Drain>& drains) {
+  std::vector<NamedGpu> gpus;
+  if (drains.empty()) return gpus;
+  if (auto known = find_gpus(std::string(kAllGpus))) {
+    gpus = std::move(*known);
+    std::erase_if(gpus, [&](const NamedGpu& gpu) { return !is_drained(gpu.uuid, drains); });
+  }
+  for (const Drain& drain : drains) {
+    const bool is_named = std::any_of(gpus.begin(), gpus.end(),
+                                      [&](const NamedGpu& gpu) { return gpu.uuid == drain.uuid; });
+    if (!is_named) gpus.push_back({drain.uuid, drain.uuid});
+  }
+  return gpus;
 }
 
 Result<int> run(const UndrainCommandOptions& options) {
