@@ -310,7 +310,7 @@ class JsonWriter {
   void break_line(int depth) {
     if (indent_ < 0) return;
     out_ += '\n';
-    out_.append(static_cast<std::size_t>(indent_ * depth), ' ');
+    out_.append(static_cast<std::size_t>(indent_) * static_cast<std::size_t>(depth), ' ');
   }
 
   template <class Integer>

@@ -89,7 +89,7 @@ tl::expected<double, Problem> read_part(std::string_view& text, const std::array
 }
 
 tl::expected<double, Problem> parse_size_value(std::string_view text) {
-  const auto value = read_part(text, kSizeUnits, kSizeExample);
+  auto value = read_part(text, kSizeUnits, kSizeExample);
   if (value && !text.empty())
     return tl::make_unexpected(fmt::format("has an unknown unit; write {}", kSizeExample));
   return value;
@@ -123,7 +123,7 @@ tl::expected<double, Problem> parse_time_value(std::string_view text) {
   if (const auto clock = parse_clock_duration(text)) return *clock;
   double total = 0;
   do {
-    const auto value = read_part(text, kTimeUnits, kTimeExample);
+    auto value = read_part(text, kTimeUnits, kTimeExample);
     if (!value) return value;
     total += *value;
     remove_leading_blanks(text);

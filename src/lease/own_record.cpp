@@ -16,7 +16,7 @@ Result<void> replace_own_ticket(DecisionContext& context) {
   PendingClient& self = context.self;
   const TicketName old = *self.ticket;
   TRY(ring_successors(context, old));
-  const auto written = write_own_ticket(context, TRY(context.transaction.next_file_number()));
+  auto written = write_own_ticket(context, TRY(context.transaction.next_file_number()));
   if (!written && written.error().kind == ErrorKind::not_granted) return {};
   if (!written) return written;
   context.transaction.remove_ticket(old);
