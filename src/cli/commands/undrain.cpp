@@ -71,16 +71,18 @@ Result<int> run(const UndrainCommandOptions& options) {
                                                 "shows drained GPUs) or use --all");
   }
   const std::vector<Drain> drains = TRY(read_removable_drains());
+  const bool all = options.all || options.gpus == std::vector<std::string>{std::string(kAllGpus)};
   std::vector<NamedGpu> gpus;
-  if (options.all || options.gpus == std::vector<std::string>{std::string(kAllGpus)}) {
-    gpus = name_drained_gpus(drains);
+  std::vector<std::string> uuids;
+  if (all) {
+    for (const Drain& drain : drains) uuids.push_back(drain.uuid);
   } else {
     gpus = TRY(find_drained_gpus(options.gpus, drains));
+    for (const NamedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
   }
-  std::vector<std::string> uuids;
-  uuids.reserve(gpus.size());
-  for (const NamedGpu& gpu : gpus) uuids.push_back(gpu.uuid);
   TRY(undrain_gpus(uuids));
+  // After the change, because a driver that hangs must not delay it.
+  if (all) gpus = name_drained_gpus(drains);
   for (const NamedGpu& gpu : gpus) {
     const std::string name = gpu.index == gpu.uuid ? gpu.uuid : "GPU " + gpu.index;
     if (is_drained(gpu.uuid, drains)) {
