@@ -64,7 +64,8 @@ void close_inherited_descriptors(int socket) {
 }
 
 // Removes the parent's handlers before the mask: they must not run in the child. The berth program
-// has no handlers of real-time signals.
+// handles a real-time signal only while it waits for the harbour's lock, with a timer that no child
+// inherits.
 void restore_signals() {
   for (int number = 1; number < __SIGRTMIN; ++number) ::signal(number, SIG_DFL);
   sigset_t none;

@@ -58,14 +58,14 @@ struct BatchCommandOptions {
   bool no_wait = false;
 };
 
-// The lines of the file; or `words`, if the user wrote the commands behind "--".
-// A list of commands may begin with "#!/bin/sh".
+// Whether the file is a program, and not a list of commands, which may begin with "#!/bin/sh".
 bool is_program(std::string_view file, std::string_view text) {
   if (file.ends_with(".py") || text.starts_with("\177ELF")) return true;
   const std::string_view first_line = text.substr(0, text.find('\n'));
   return first_line.starts_with("#!") && !first_line.ends_with("sh");
 }
 
+// The lines of the file; or `words`, if the user wrote the commands behind "--".
 Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
                                           const std::vector<std::string>& words) {
   if (options.file.empty() == words.empty()) {
