@@ -26,7 +26,7 @@ def states(status):
 @pytest.mark.each_harbour
 def test_json_has_the_keys_of_the_design(server):
     status = server.use("4x24GiB").status()
-    assert list(status) == ["host", "driver", "gpus", "queue"]
+    assert list(status) == ["host", "driver", "next_free", "gpus", "queue"]
     assert status["host"] == os.uname().nodename
     assert status["queue"] == []
     assert [gpu["index"] for gpu in status["gpus"]] == [0, 1, 2, 3]

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/terminal.h"
 #include "status/status.h"
@@ -37,7 +38,13 @@ std::string format_age(TimePoint since, TimePoint now);
 // The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
 
-// "2 GPUs, 8 GiB each, for 4h", "GPUs 0,2".
+// The GPUs of the host that the request selects (--gpu); empty if it accepts any.
+std::vector<GpuIndex> find_requested_gpus(const Request& request, const Status& status);
+
+// "GPU 3", "GPUs 0,2".
+std::string format_gpu_list(const std::vector<GpuIndex>& gpus);
+
+// "2 A100 GPUs, 8 GiB each, 4h", "GPUs 0,2".
 std::string format_request(const Request& request, const Status& status);
 
 // The reason and the estimate: "GPU 0 leased by bob; expected to start in about 10m".
