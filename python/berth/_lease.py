@@ -207,13 +207,19 @@ _inherited: list[Lease] = []
 _enclosing_lease: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
 
 
+def enclosing_lease() -> Optional[Lease]:
+    """The lease of the innermost `with berth.gpus()` block of this thread or task; None if there is none, or it ended."""
+    lease = _enclosing_lease.get()
+    return None if lease is None or lease.released else lease
+
+
 def _restrictions(parsed: _request.ParsedRequest) -> tuple[Optional[str], str]:
     """The value of CUDA_VISIBLE_DEVICES that restricts the request, and the id of the lease that provides the GPUs
     ("": the queue)."""
-    outer = parsed.within or _enclosing_lease.get()
     if parsed.within is not None and parsed.within.released:
         raise UsageError(f"within: lease {parsed.within.id} has ended; omit within= to wait in the queue")
-    if outer is None or outer.released:
+    outer = parsed.within or enclosing_lease()
+    if outer is None:
         return _environment.outer_restrictions()
     return None, outer.id
 
