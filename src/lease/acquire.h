@@ -34,7 +34,8 @@ inline constexpr const char* kRecoveryReason =
 struct AcquireCallbacks {
   std::function<void(const WaitStatus&)> on_wait;     // the wait begins, or its status has changed
   std::function<void(const std::string&)> on_notice;  // text that the user should read
-  int interrupt_fd = -1;  // becomes readable when the user wants to stop waiting
+  std::function<void()> on_sleep{};  // nothing is left to do until something changes; called often
+  int interrupt_fd = -1;             // becomes readable when the user wants to stop waiting
   // Called when interrupt_fd is readable. Reads what is there, and returns whether to stop waiting.
   // Empty: a readable interrupt_fd always ends the wait.
   std::function<bool()> confirm_interrupt{};

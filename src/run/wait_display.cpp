@@ -91,12 +91,7 @@ Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireReque
   AcquireCallbacks acquire_callbacks = display.make_callbacks(interrupt);
   if (callbacks.on_wait) acquire_callbacks.on_wait = callbacks.on_wait;
   if (callbacks.on_notice) acquire_callbacks.on_notice = callbacks.on_notice;
-  bool waits = false;
-  acquire_callbacks.on_wait =
-      [&waits, show = std::move(acquire_callbacks.on_wait)](const WaitStatus& status) {
-        show(status);
-        if (!std::exchange(waits, true)) unmap_code();
-      };
+  acquire_callbacks.on_sleep = unmap_code;
   auto lease = acquire(probe, std::move(request), acquire_callbacks);
   display.finish();
   probe.set_interrupt(-1);
