@@ -96,10 +96,10 @@ bool is_launcher(const std::string& program) {
 // A program that runs the command that follows it.
 struct Wrapper {
   std::string_view name;
-  std::string_view value_flags{};      // letters of flags whose value is the next word
+  std::string_view value_flags{};       // letters of flags whose value is the next word
   std::string_view long_value_flags{};  // the same for long flags, separated by blanks
-  std::size_t words_before_flags = 0;  // how many arguments stand before its flags
-  std::size_t words_after_flags = 0;   // and after them
+  std::size_t words_before_flags = 0;   // how many arguments stand before its flags
+  std::size_t words_after_flags = 0;    // and after them
 };
 
 const Wrapper* find_wrapper(const Words& words) {
