@@ -245,7 +245,7 @@ def test_mistakes_in_a_csv_file(batch, text, command, words):
 def test_a_csv_file_without_rows_is_no_failure(batch):
     (batch.folder / "runs.csv").write_text("lr,seed\n")
     result = batch.run("--csv", "runs.csv", "--", "echo {lr}")
-    assert (result.returncode, result.stdout) == (0, "") and "no commands" in result.stderr
+    assert (result.returncode, result.stdout) == (0, "") and "no rows" in result.stderr
 
 
 @pytest.mark.parametrize("arguments, words", [

@@ -1,8 +1,10 @@
 // Reads the commands of a batch; see command_source.h.
 #include "batch/command_source.h"
 
+#include <algorithm>
 #include <fmt/format.h>
 #include <string_view>
+#include <sys/stat.h>
 
 #include "base/shell.h"
 #include "base/text.h"
@@ -23,6 +25,11 @@ bool is_program(std::string_view file, std::string_view text) {
   return first_line.starts_with("#!") && !first_line.ends_with("sh");
 }
 
+bool is_file(const std::string& path) {
+  struct stat status {};
+  return ::stat(path.c_str(), &status) == 0 && S_ISREG(status.st_mode);
+}
+
 Result<void> check_parts(const CommandSource& source) {
   const auto& [arguments, csv, words] = source;
   if (has_lists(arguments)) {
@@ -36,6 +43,12 @@ Result<void> check_parts(const CommandSource& source) {
   }
   if (!csv.empty() && has_lists(words))
     return usage_failure("--csv and ::: contradict each other; use only one of them");
+  if (arguments.size() > 1 && std::all_of(arguments.begin(), arguments.end(), is_file)) {
+    return usage_failure(
+        fmt::format("unexpected argument {}; for several files write cat {} | "
+                    "berth batch -",
+                    in_quotes(arguments[1]), printable(join_text(arguments, " ", shell_quote))));
+  }
   if (arguments.size() > 1) {
     return usage_failure(
         fmt::format("unexpected argument {}; for one command write berth run -- "

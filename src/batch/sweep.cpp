@@ -137,11 +137,15 @@ class CommandTemplate {
     }
     if (name == "#") return Slot::kNumber;
     if (name.find_first_not_of("0123456789") == std::string_view::npos) {
+      constexpr std::size_t kMaxShownDigits = 20;
       const auto number = parse_integer<std::size_t>(name).value_or(0);
       if (number >= 1 && number <= source.count) return number - 1;
-      return usage_failure(fmt::format("there is no {} for {{{}}}: there {} {} {}{}", source.noun(),
-                                       truncate_text(name, 20), source.count == 1 ? "is" : "are",
-                                       source.count, source.noun(), source.count == 1 ? "" : "s"));
+      const std::string known =
+          source.count == 1
+              ? fmt::format("the only {} is {{1}}", source.noun())
+              : fmt::format("the {}s are {{1}} to {{{}}}", source.noun(), source.count);
+      return usage_failure(fmt::format("there is no {} {{{}}}; {}", source.noun(),
+                                       truncate_text(name, kMaxShownDigits), known));
     }
     if (!looks_like_placeholder(name)) return std::nullopt;
     if (source.columns) {
@@ -203,10 +207,10 @@ Result<std::vector<ValueList>> parse_lists(std::vector<std::string>::const_itera
       return usage_failure("the first list cannot be linked to another; begin it with :::");
     }
     if (is_linked && values.size() != lists[lists.size() - 2].values.size()) {
-      return usage_failure(
-          fmt::format("list {} (behind :::+) has {} values, but the list before it "
-                      "has {}; give both the same number",
-                      lists.size(), values.size(), lists[lists.size() - 2].values.size()));
+      return usage_failure(fmt::format(
+          "lists that :::+ links need the same number of values; list "
+          "{} has {}, list {} has {}",
+          lists.size() - 1, lists[lists.size() - 2].values.size(), lists.size(), values.size()));
     }
     word = next;
   }

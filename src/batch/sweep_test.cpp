@@ -83,9 +83,10 @@ TEST(ListLines, values_inside_quotes_must_be_plain) {
 }
 
 TEST(ListLines, mistakes_are_named) {
-  expect_error(from_lists({"a {3}", ":::", "1", ":::", "2"}), "no list for {3}");
-  expect_error(from_lists({"a {0}", ":::", "1"}), "no list for {0}");
-  expect_error(from_lists({"a {99999999999999999999999}", ":::", "1"}), "no list for {9");
+  expect_error(from_lists({"a {3}", ":::", "1", ":::", "2"}),
+               "no list {3}; the lists are {1} to {2}");
+  expect_error(from_lists({"a {0}", ":::", "1"}), "no list {0}; the only list is {1}");
+  expect_error(from_lists({"a {99999999999999999999999}", ":::", "1"}), "no list {9");
   expect_error(from_lists({"a {} {} {}", ":::", "1", ":::", "2"}), "3 {} for 2 lists");
   expect_error(from_lists({"a {lr}", ":::", "1"}), "{lr}");
   expect_error(from_lists({"a {.}", ":::", "1"}), "{.}");
@@ -93,7 +94,7 @@ TEST(ListLines, mistakes_are_named) {
   expect_error(from_lists({"a {}", ":::", ":::", "1"}), "list 1");
   expect_error(from_lists({"a {}", "::::", "file"}), "::::");
   expect_error(from_lists({"a", ":::+", "1"}), ":::");
-  expect_error(from_lists({"a", ":::", "1", "2", ":::+", "1"}), "1 values");
+  expect_error(from_lists({"a", ":::", "1", "2", ":::+", "1"}), "list 1 has 2, list 2 has 1");
   expect_error(from_lists({":::", "1"}), "no command");
   expect_error(from_lists({"a {}", ":::", std::string("\0", 1)}), "NUL");
   Texts many{"a"};
@@ -117,7 +118,7 @@ TEST(TableLines, columns_have_names_and_numbers) {
 
 TEST(TableLines, mistakes_are_named) {
   expect_error(from_table("a {ls}", "lr,seed\n1,2\n"), "no column 'ls'; its columns are lr, seed");
-  expect_error(from_table("a {3}", "lr,seed\n1,2\n"), "no column for {3}");
+  expect_error(from_table("a {3}", "lr,seed\n1,2\n"), "no column {3}; the columns are {1} to {2}");
   expect_error(from_table("a", "lr,seed\n1,2\n"), "uses no column");
   expect_error(from_table("a '{lr}'", "lr\n1\nb c\n"), "line 3 of 'runs.csv': the value 'b c'");
   expect_error(from_table("a {lr}", std::string_view("lr\n1\n\0\n", 7)), "line 3 of 'runs.csv'");

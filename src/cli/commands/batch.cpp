@@ -237,7 +237,9 @@ Result<int> run(const BatchCommandOptions& options) {
   BatchPlan plan;
   plan.lines = TRY(read_commands(options.source));
   if (plan.lines.empty()) {
-    print_message("batch: there are no commands: nothing to do");
+    const std::string& csv = options.source.csv;
+    print_message(fmt::format("batch: there are no {}: nothing to do",
+                              csv.empty() ? "commands" : "rows in " + source_name(csv)));
     return 0;
   }
   const BatchPaths paths = batch_paths(options, plan.lines);
