@@ -9,7 +9,8 @@ import signal
 import subprocess
 
 import pytest
-from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from conftest import BERTH, ROOT, assert_fit_for_terminal, assert_one_line_error
+from documents import console_blocks
 from leasing import NOBODY, eventually, is_alive, jobs, kill_session, processes, written_on  # noqa: F401: a fixture
 from waiting import LIMIT
 
@@ -230,6 +231,17 @@ def test_a_sweep_from_a_csv_file(batch):
     assert [one["line"] for one in sorted(batch.joblog("runs.logs/joblog.jsonl"), key=lambda one: one["number"])] == \
         list(range(2, 2 + len(NASTY)))
     assert batch.ran() == []
+
+
+def test_the_sweeps_of_the_documentation(batch):
+    steps = [step for block in console_blocks((ROOT / "docs/batch.md").read_text()) for step in block]
+    [table] = [step for step in steps if step.command == "cat runs.csv"]
+    batch.write(*table.expected, name="runs.csv")
+    sweeps = [step for step in steps if "--dry-run" in step.command]
+    assert len(sweeps) == 2
+    for step in sweeps:
+        result = batch.server.run("sh", "-c", step.command, cwd=batch.folder)
+        assert result.stdout.splitlines() + result.stderr.splitlines() == step.expected
 
 
 @pytest.mark.parametrize("text, command, words", [
