@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, Union, cast, overload
+from typing import (TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, Union, cast,
+                    overload)
 
 from . import _native, _request
 from ._errors import UsageError
@@ -105,9 +106,9 @@ def job(count: Union[Callable[..., R], int, None] = None,
         **request: Unpack[_request.Request]) -> Union[Job[R], Callable[[Callable[..., R]], Job[R]]]:
     """A decorator: each call of the function waits for GPUs, and releases them when it returns.
 
-    Takes the arguments of `acquire`; without any, `@berth.job` needs no parentheses. With `mem="auto"` a call reserves as much memory as earlier calls needed. The
-    first call gets a whole GPU and is measured; other calls of the same function wait for it. The job type is the
-    script and the function.
+    Takes the arguments of `acquire`; without any, `@berth.job` needs no parentheses. With `mem="auto"` a call reserves
+    as much memory as earlier calls needed. The first call gets a whole GPU and is measured; other calls of the same
+    function wait for it. The job type is the script and the function.
 
     >>> import berth, os
     >>> @berth.job(mem="auto")

@@ -208,7 +208,7 @@ _enclosing_lease: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextV
 
 
 def enclosing_lease() -> Optional[Lease]:
-    """The lease of the innermost `with berth.gpus()` block of this thread or task; None if there is none, or it ended."""
+    """The lease of the innermost `with berth.gpus()` block of this thread or task, unless it has ended."""
     lease = _enclosing_lease.get()
     return None if lease is None or lease.released else lease
 
@@ -330,7 +330,8 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
         selector     function that gets a `Gpu` and returns whether it may be used
 
     How to share, wait and run:
-        mem          share the GPUs, and reserve this much memory on each, such as "8GiB"; "auto": what earlier runs needed
+        mem          share the GPUs, and reserve this much memory on each, such as "8GiB"; "auto": what earlier runs
+                     needed; "all" (default): whole GPUs
         job          job type under which Berth learns the memory and run time
         time         expected run time, such as "2h", seconds or a timedelta
         timeout      raise NotGranted after waiting this long, such as "10m"

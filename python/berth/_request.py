@@ -141,7 +141,7 @@ def _explain_decimal_size(name: str, text: str) -> None:
     if factor is not None:
         with contextlib.suppress(ValueError):  # not a number: the check of the value says so
             gib = float(size[:-2]) * factor / (1 << 30)
-            logger.warning("%s: %s is %.3g GiB; for a binary size write '%siB'", name, size, gib, size[:-1])
+            logger.warning("%s: %s means %.3g GiB; write '%siB' if you mean that", name, size, gib, size[:-1])
 
 
 def _duration_text(name: str, value: object) -> str:

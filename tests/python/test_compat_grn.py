@@ -565,9 +565,11 @@ def test_a_job_below_run_on_the_only_gpu(grn, jobs):
 
 
 def test_jobs_below_run_keep_its_restrictions(grn, jobs):
-    script(grn, "job.sh", "python job.py\n")
+    script(grn, "job.sh", "$SETTING python job.py\n")
     good(grn.run("grn-run", "bash job.sh", env={"CUDA_VISIBLE_DEVICES": "3,2"}, **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "2"
+    good(grn.run("grn-run", "bash job.sh", env={"SETTING": "env CUDA_VISIBLE_DEVICES=3"}, **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "3"
     start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "1"})
     good(grn.run("grn-run", "bash job.sh", **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "1"
@@ -609,7 +611,10 @@ def test_run_starts_all_at_once(grn, jobs):
     eventually(lambda: sorted(job.out.splitlines()) == ["0", "1", "2"], "three commands that run")
     labels = [lease["label"] for gpu in grn.status()["gpus"] for lease in gpu["leases"]]
     assert labels == [command.replace("'", "")] * 3
-    assert job.end() == 0
+    hidden = jobs.start("grn-run", command, env={"BERTH_COMMANDS": "hidden"})
+    eventually(lambda: hidden.out == "3\n", "the fourth command")
+    assert [lease["label"] for lease in grn.status()["gpus"][3]["leases"]] == ["sh"]
+    assert (job.end(), hidden.end()) == (0, 0)
     assert all_free(grn)
 
 
