@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Union
 
 from . import _cuda, _environment, _native, _request
-from ._errors import UsageError
+from ._errors import Impossible, UsageError
 from ._program import program
 from ._waiting import WaitReporter, logger
 
@@ -266,11 +266,19 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     program()
     _native.prefetch_snapshot()
     visible, within = _restrictions(parsed)
-    values, mib_in_use = _stay_on_own_gpus(parsed, within)
     reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
+
+    def acquire(values: dict[str, str], mib_in_use: int) -> Optional[_native.Lease]:
+        return _native.acquire(values, parsed.no_wait, visible, within, mib_in_use, parsed.command, interrupt,
+                               reporter.report_wait, reporter.report_notice, _make_selector(parsed))
+
+    values, mib_in_use = _stay_on_own_gpus(parsed, within)
     try:
-        native = _native.acquire(values, parsed.no_wait, visible, within, mib_in_use, parsed.command, interrupt,
-                                 reporter.report_wait, reporter.report_notice, _make_selector(parsed))
+        native = acquire(values, mib_in_use)
+    except Impossible:
+        if values is parsed.values:
+            raise
+        native = acquire(parsed.values, 0)  # the request excludes the process's own GPUs, by their name for example
     finally:
         reporter.clear_line()
     if native is not None and reporter.has_waited:

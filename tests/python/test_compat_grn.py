@@ -726,6 +726,16 @@ def test_two_processes_that_stay_do_not_wait_for_each_other(with_cuda):
         [str(number), "0", "False"] for number in (0, 0, 1, 1, 2, 2)]
 
 
+def test_a_request_that_excludes_the_own_gpu_gets_another(with_cuda):
+    """With a warning, since CUDA stays where it is."""
+    with_cuda.use({"gpus": [{"count": 1, "name": "Small", "memory": "8GiB"}, {"count": 1, "name": "Big", "memory": "24GiB"}]})
+    text = "import simulated_cuda\ncontext = simulated_cuda.Context(0)\n"
+    for request in ("name='Big'", "min_mem='16GiB'", "gpu=1"):
+        result = code(with_cuda, f"{text}with berth.gpus({request}) as lease: print(lease.indices)")
+        assert (result.returncode, result.stdout) == (0, "[1]\n"), result
+        assert "RuntimeWarning: CUDA was already started" in result.stderr
+
+
 def test_a_gpu_of_another_user_is_not_waited_for(with_cuda):
     """The process computed there without a lease: the next lease is on a free GPU, and it is warned."""
     text = """\
