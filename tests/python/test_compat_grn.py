@@ -577,6 +577,15 @@ def test_jobs_below_run_keep_its_restrictions(grn, jobs):
     assert notes(grn)[-1]["gpu"] == "3"
 
 
+def test_a_job_below_two_runs(grn):
+    """Both give up their leases."""
+    grn.use("1x24GiB")
+    script(grn, "job.sh", "python job.py; berth status --json\n")
+    result = good(grn.run("grn-run", "grn-run 'bash job.sh'", **in_scripts(grn)))
+    assert [note["state"] for note in notes(grn)] == ["leased"]
+    assert [gpu["state"] for gpu in json.loads(result)["gpus"]] == ["free"]
+
+
 def test_a_lease_below_run_counts_for_the_jobs_in_it(grn):
     good(grn.run("grn-run", "berth run --gpu 0 -- python -m berth.compat job.py", **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "0"

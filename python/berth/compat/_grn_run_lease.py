@@ -23,6 +23,7 @@ _lock = threading.Lock()
 def command_variables(lease_variables: Mapping[str, str]) -> Dict[str, str]:
     """The variables for a command that runs under the lease with these variables."""
     values = {name: [value, os.environ.get(name)] for name, value in lease_variables.items()}
+    values[_VARIABLE] = ["", os.environ.get(_VARIABLE)]  # a grn-run further up
     return {**lease_variables, _VARIABLE: json.dumps(values)}
 
 
@@ -44,16 +45,16 @@ def leave_run_lease() -> None:
     """Called before a job asks for its own GPU: gives up the lease of the grn-run above, and sets this process's
     environment to what it was outside of that lease. Does nothing if the process runs inside another lease."""
     with _lock:
-        values = _read_variable()
-        lease = os.environ.get("BERTH_LEASE")
-        if lease is None or lease != values.get("BERTH_LEASE", ("", None))[0]:
-            return
-        for name, (leased, before) in values.items():
-            if os.environ.get(name) != leased:
-                continue  # the program has set it since
-            if before is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = before
-        del os.environ[_VARIABLE]
-        release_run_lease(lease)
+        while True:
+            values = _read_variable()
+            lease = os.environ.get("BERTH_LEASE")
+            if lease is None or lease != values.get("BERTH_LEASE", ("", None))[0]:
+                return
+            for name, (leased, before) in values.items():
+                if name != _VARIABLE and os.environ.get(name) != leased:
+                    continue  # the program has set it since
+                if before is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = before
+            release_run_lease(lease)
