@@ -8,6 +8,7 @@ import signal
 import pytest
 from conftest import assert_one_line_error
 from leasing import eventually, jobs, state_of  # noqa: F401
+from compat_scripts import SIMULATED_CUDA
 from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
 from waiting import LIMIT
 
@@ -564,14 +565,25 @@ def test_a_job_below_run_on_the_only_gpu(grn, jobs):
 
 
 def test_jobs_below_run_keep_its_restrictions(grn, jobs):
-    script(grn, "job.sh", "python job.py\n")
+    script(grn, "job.sh", "$SETTING python job.py\n")
     good(grn.run("grn-run", "bash job.sh", env={"CUDA_VISIBLE_DEVICES": "3,2"}, **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "2"
+    good(grn.run("grn-run", "bash job.sh", env={"SETTING": "env CUDA_VISIBLE_DEVICES=3"}, **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "3"
     start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "1"})
     good(grn.run("grn-run", "bash job.sh", **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "1"
     good(grn.berth("run", "--gpu", "3", "--", "grn-run", "bash job.sh", **in_scripts(grn)))
     assert notes(grn)[-1]["gpu"] == "3"
+
+
+def test_a_job_below_two_runs(grn):
+    """Both give up their leases."""
+    grn.use("1x24GiB")
+    script(grn, "job.sh", "python job.py; berth status --json\n")
+    result = good(grn.run("grn-run", "grn-run 'bash job.sh'", **in_scripts(grn)))
+    assert [note["state"] for note in notes(grn)] == ["leased"]
+    assert [gpu["state"] for gpu in json.loads(result)["gpus"]] == ["free"]
 
 
 def test_a_lease_below_run_counts_for_the_jobs_in_it(grn):
@@ -608,7 +620,10 @@ def test_run_starts_all_at_once(grn, jobs):
     eventually(lambda: sorted(job.out.splitlines()) == ["0", "1", "2"], "three commands that run")
     labels = [lease["label"] for gpu in grn.status()["gpus"] for lease in gpu["leases"]]
     assert labels == [command.replace("'", "")] * 3
-    assert job.end() == 0
+    hidden = jobs.start("grn-run", command, env={"BERTH_COMMANDS": "hidden"})
+    eventually(lambda: hidden.out == "3\n", "the fourth command")
+    assert [lease["label"] for lease in grn.status()["gpus"][3]["leases"]] == ["sh"]
+    assert (job.end(), hidden.end()) == (0, 0)
     assert all_free(grn)
 
 
@@ -664,3 +679,83 @@ def test_run_wrong_words(grn, words):
 def test_start_wrong_words(grn):
     assert_one_line_error(grn.run("grn-start", "word"), 64, "grn-start")
     good(grn.run("grn-start", "--help"))
+
+
+# Several calls in one process.
+
+LOOP = """\
+import simulated_cuda, sys
+contexts = []
+@grn.job()
+def train(number):
+    contexts.append(simulated_cuda.Context(0))  # it stays, as that of PyTorch does
+    subprocess.run(["berth-sim-job", "--quiet", "--mem", "1GiB", "--samples", "4"], check=True)
+    mine = [gpu for gpu in berth.status() for lease in gpu.leases if lease.id == os.environ["BERTH_LEASE"]]
+    [used] = [process.memory_mib for process in mine[0].processes if process.pid == os.getpid()]
+    [exclusive] = [lease.exclusive for lease in mine[0].leases if lease.id == os.environ["BERTH_LEASE"]]
+    print(number, mine[0].index, exclusive, used, flush=True)
+for number in range(3): train(number)
+"""
+
+
+@pytest.fixture
+def with_cuda(grn):
+    (grn.folder / "modules" / "simulated_cuda.py").write_text(SIMULATED_CUDA)
+    return grn
+
+
+@pytest.mark.parametrize("gpus", ["1x24GiB", "4x24GiB"])
+def test_later_calls_stay_on_the_gpu_of_the_first(with_cuda, gpus):
+    """CUDA cannot leave it. And with one GPU only, the process would wait for itself."""
+    with_cuda.use(gpus)
+    result = code(with_cuda, "import subprocess\n" + LOOP)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    assert result.stdout.splitlines() == ["0 0 True 64", "1 0 False 128", "2 0 False 192"]
+
+
+def test_what_the_process_uses_already_is_not_reserved_again(with_cuda):
+    """Nor does it need more than the GPU has."""
+    result = code(with_cuda, """\
+import simulated_cuda
+context = simulated_cuda.Context(0)
+for size in ("8GiB", "24GiB"):
+    with berth.gpus(mem=size) as lease: print(lease.indices, [lease.memory_mib for lease in berth.status()[0].leases])
+""")
+    assert good(result).splitlines() == ["[0] [7872]", "[0] [24256]"]  # less a context, too
+
+
+def test_two_processes_that_stay_do_not_wait_for_each_other(with_cuda):
+    """Both are on the only GPU between their calls."""
+    with_cuda.use("1x24GiB")
+    path = script(with_cuda, "code.py", f"import grn, os, berth, subprocess\n{LOOP}")
+    good(compat(with_cuda, path))  # measures
+    both = with_cuda.run("bash", "-c", f"for i in 1 2; do {PYTHON} -m berth.compat {path} & done; wait -n && wait -n")
+    assert both.returncode == 0, both
+    assert sorted(line.split()[:3] for line in both.stdout.splitlines()) == [
+        [str(number), "0", "False"] for number in (0, 0, 1, 1, 2, 2)]
+
+
+def test_a_request_that_excludes_the_own_gpu_gets_another(with_cuda):
+    """With a warning, since CUDA stays where it is."""
+    with_cuda.use({"gpus": [{"count": 1, "name": "Small", "memory": "8GiB"}, {"count": 1, "name": "Big", "memory": "24GiB"}]})
+    text = "import simulated_cuda\ncontext = simulated_cuda.Context(0)\n"
+    for request in ("name='Big'", "min_mem='16GiB'", "gpu=1"):
+        result = code(with_cuda, f"{text}with berth.gpus({request}) as lease: print(lease.indices)")
+        assert (result.returncode, result.stdout) == (0, "[1]\n"), result
+        assert "RuntimeWarning: CUDA was already started" in result.stderr
+
+
+def test_a_gpu_of_another_user_is_not_waited_for(with_cuda):
+    """The process computed there without a lease: the next lease is on a free GPU, and it is warned."""
+    text = """\
+import simulated_cuda
+context = simulated_cuda.Context(0)
+holder = subprocess.Popen(["berth", "run", "--gpu", "0", "--max-processes", "1", "--", "sh", "-c", "echo; read -r line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+holder.stdout.readline()
+with berth.gpus() as lease: print(lease.indices)
+holder.communicate()
+"""
+    result = code(with_cuda, "import subprocess\n" + text)
+    assert (result.returncode, result.stdout) == (0, "[1]\n"), result
+    assert "RuntimeWarning: CUDA was already started" in result.stderr

@@ -74,8 +74,9 @@ def _lease_gpu(words: List[str]) -> Dict[str, str]:
     """Leases a GPU for this process, and returns the variables of the lease. Ends the process if there is none."""
     gpus = allowed_gpus()
     choice = ["--gpu", ",".join(gpus)] if gpus else []
-    acquired = subprocess.run([berth.program(), "acquire", "--count", "1", *choice, "--for", str(os.getpid()),
-                               "--label", label_text(_request.command_text(words))], stdout=subprocess.PIPE, text=True)
+    words = [berth.program(), "acquire", "--count", "1", "--mem", "all", *choice, "--for", str(os.getpid()),
+             "--label", label_text(_request.command_text(words))]
+    acquired = subprocess.run(words, stdout=subprocess.PIPE, text=True)
     if acquired.returncode != 0:
         os._exit(acquired.returncode if acquired.returncode > 0 else 128 - acquired.returncode)
     lines = [line.partition(" ")[2].partition("=") for line in acquired.stdout.splitlines()]
@@ -174,8 +175,8 @@ def _split_command(command: str) -> List[str]:
 
 def run(argv: Optional[Sequence[str]] = None) -> int:
     """grn-run: runs commands at the same time, with Berth's version of the module grn."""
-    parser = _command.Parser("grn-run", description="Run commands at the same time, each on its own GPU. A command that "
-                             "calls functions with @grn.job has no GPU itself: each call leases one. If a command "
+    parser = _command.Parser("grn-run", description="Run commands at the same time, each on its own GPU. A command "
+                             "that calls functions with @grn.job has no GPU itself: each call leases one. If a command "
                              "fails, the others still run, and the exit code is that of the first failure.")
     parser.add_argument("-d", "--debug", action="store_true", help="accepted for compatibility; has no effect")
     parser.add_argument("cmds", nargs="+", metavar="CMD", help="command line in quotes, such as \"python job.py\"")

@@ -15,23 +15,24 @@ from typing import Dict, Mapping, Optional, Tuple
 
 import berth
 
-_VARIABLE = "BERTH_GRN_RUN"  # as JSON: the lease, and the variables that it has changed as they were before
+_VARIABLE = "BERTH_GRN_RUN"  # JSON: each variable of the lease, with its value and the one that it had before
 
 _lock = threading.Lock()
 
 
 def command_variables(lease_variables: Mapping[str, str]) -> Dict[str, str]:
     """The variables for a command that runs under the lease with these variables."""
-    before = {name: os.environ.get(name) for name in lease_variables}
-    return {**lease_variables, _VARIABLE: json.dumps({"lease": lease_variables["BERTH_LEASE"], "before": before})}
+    values = {name: [value, os.environ.get(name)] for name, value in lease_variables.items()}
+    values[_VARIABLE] = ["", os.environ.get(_VARIABLE)]  # a grn-run further up
+    return {**lease_variables, _VARIABLE: json.dumps(values)}
 
 
-def _read_variable() -> Optional[Tuple[str, Dict[str, Optional[str]]]]:
+def _read_variable() -> Dict[str, Tuple[str, Optional[str]]]:
     try:
-        fields = json.loads(os.environ[_VARIABLE])
-        return str(fields["lease"]), {str(name): value for name, value in fields["before"].items()}
+        values = json.loads(os.environ[_VARIABLE])
+        return {str(name): (leased, before) for name, (leased, before) in values.items()}
     except (KeyError, ValueError, TypeError, AttributeError):
-        return None
+        return {}
 
 
 def release_run_lease(lease: str) -> None:
@@ -44,14 +45,16 @@ def leave_run_lease() -> None:
     """Called before a job asks for its own GPU: gives up the lease of the grn-run above, and sets this process's
     environment to what it was outside of that lease. Does nothing if the process runs inside another lease."""
     with _lock:
-        found = _read_variable()
-        if found is None or os.environ.get("BERTH_LEASE") != found[0]:
-            return
-        lease, before = found
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        os.environ.pop(_VARIABLE)
-        release_run_lease(lease)
+        while True:
+            values = _read_variable()
+            lease = os.environ.get("BERTH_LEASE")
+            if lease is None or lease != values.get("BERTH_LEASE", ("", None))[0]:
+                return
+            for name, (leased, before) in values.items():
+                if name != _VARIABLE and os.environ.get(name) != leased:
+                    continue  # the program has set it since
+                if before is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = before
+            release_run_lease(lease)
