@@ -114,7 +114,7 @@ const compact = /** @type {HTMLInputElement} */ (element("compact"));
 function is_compact() {
   const stored = localStorage.getItem("berth-compact");
   const gpus = hosts.reduce((sum, host) => sum + host.gpus.length, 0);
-  compact.checked = stored === null ? gpus > 8 || (gpus > 4 && innerHeight < 760 && innerWidth > 1000) : stored === "yes";
+  compact.checked = stored === null ? gpus > 8 || (gpus > 4 && innerHeight < 840 && innerWidth > 1000) : stored === "yes";
   return compact.checked;
 }
 compact.addEventListener("change", () => {
