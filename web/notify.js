@@ -5,6 +5,7 @@ import {call} from "./api.js";
 import {job_title} from "./cards.js";
 import {element, set_attribute, set_text} from "./dom.js";
 import {me} from "./filter.js";
+import {printable} from "./format.js";
 import {describe_ending} from "./timeline_popup.js";
 
 /** @typedef {import("./model.js").Host} Host */
@@ -27,15 +28,24 @@ function set_up() {
 
 choice.addEventListener("change", async () => {
   if (choice.checked && (await Notification.requestPermission()) !== "granted") {
-    choice.checked = false;
-    set_text(element("notify-text"), "Notify me (the browser refuses)");
+    refuse("the browser refuses");
   }
   localStorage.setItem(KEY, choice.checked ? "yes" : "no");
 });
 
+/** @param {string} why */
+function refuse(why) {
+  choice.checked = false;
+  set_text(element("notify-text"), `Notify me (${why})`);
+}
+
 /** @param {string} title @param {string} text */
 function notify(title, text) {
-  new Notification(title, {body: text, icon: "favicon.svg"});
+  try {
+    new Notification(title, {body: text, icon: "favicon.svg"});
+  } catch {
+    refuse("this browser has none"); // those of phones allow it to service workers only
+  }
 }
 
 /** @param {Host[]} hosts @returns {Map<string, {id: string, title: string, gpus: string[]}>} the viewer's leases */
@@ -46,7 +56,7 @@ function own_leases(hosts) {
       for (const lease of gpu.leases.filter(({user}) => user === me())) {
         const key = `${host.host}/${lease.id}`;
         const one = found.get(key) ?? {id: lease.id, title: job_title(lease), gpus: []};
-        one.gpus.push(`GPU ${gpu.index}${hosts.length > 1 ? ` of ${host.host}` : ""}`);
+        one.gpus.push(`GPU ${gpu.index}${hosts.length > 1 ? ` of ${printable(host.host)}` : ""}`);
         found.set(key, one);
       }
     }

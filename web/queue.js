@@ -1,6 +1,7 @@
 // @ts-check
 // The queue, with reasons and expected start times; and the list of idle leases.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
+import {matches_user} from "./filter.js";
 import {age, duration, estimate, moment, printable} from "./format.js";
 import {can_change, confirm_change} from "./changes.js";
 import {job_title, user_mark} from "./cards.js";
@@ -91,7 +92,7 @@ export function show_idle(hosts) {
   for (const host of hosts) {
     for (const gpu of host.gpus) {
       for (const lease of gpu.leases) {
-        if (lease.idle_s === null) continue;
+        if (lease.idle_s === null || !matches_user(lease.user)) continue;
         const key = `${host.host}/${lease.id}`;
         const one = idle.get(key) ?? {lease, gpus: [], host: hosts.length > 1 ? `${host.host}, ` : ""};
         one.gpus.push(`${gpu.index}`);

@@ -9,7 +9,7 @@ import {duration, moment, now, plural, printable} from "./format.js";
 /** @typedef {import("./timeline.js").Piece} Piece */
 /** @typedef {import("./timeline.js").Line} Line */
 /** @typedef {import("./model.js").LoggedLease} LoggedLease */
-/** @typedef {{title: string, end: string}} Job */
+/** @typedef {{id: string, title: string, end: string}} Job */
 /** @typedef {{piece: Piece, line: Line, period: string}} About */
 
 const MAX_JOBS = 5;
@@ -29,7 +29,7 @@ export function describe_ending(lease) {
 function past_job(lease) {
   const start = Date.parse(lease.granted);
   const end = lease.ended === null ? now() : Date.parse(lease.ended);
-  return {title: job_title(lease) || "The command is not shown to other users.",
+  return {id: lease.lease, title: job_title(lease) || "The command is not shown to other users.",
     end: `${moment(start)}, ${duration((end - start) / 1000)}, ${describe_ending(lease)}`};
 }
 
@@ -63,7 +63,7 @@ export function attach_popup(chart) {
 
   /** @param {Job[]} jobs @param {string} note */
   function set_jobs(jobs, note) {
-    update_children(list, jobs, (job) => `${job.end} ${job.title}`, job_view);
+    update_children(list, jobs, (job) => job.id, job_view);
     set_text(more, note);
     set_visible(more, note !== "");
     move();
@@ -72,9 +72,9 @@ export function attach_popup(chart) {
   /** @param {About} about */
   async function show_jobs(about) {
     const {piece} = about;
-    if (piece.lease) return set_jobs([{title: job_title(piece.lease), end: describe_end(piece.lease)}], "");
+    if (piece.lease) return set_jobs([{id: piece.key, title: job_title(piece.lease), end: describe_end(piece.lease)}], "");
     if (piece.ticket) {
-      return set_jobs([{title: job_title(piece.ticket), end: printable(piece.ticket.request, 300)}],
+      return set_jobs([{id: piece.key, title: job_title(piece.ticket), end: printable(piece.ticket.request, 300)}],
           piece.ticket.time_s === null ? "Its run time is unknown." : "");
     }
     const before = anchor;
