@@ -98,6 +98,8 @@ export function notify_changes(before, next) {
     }
     for (const [key, lease] of old_leases) if (!leases.has(key)) ended.push({...lease, last_try: false});
   }
+  // While tickets wait, a free GPU is one that they are about to get.
+  if (next.some((host) => host.queue.length > 0)) return;
   const free = (/** @type {Host[]} */ hosts) => hosts.flatMap((host) => host.gpus.filter((gpu) => gpu.state === "free"));
   if (free(before).length === 0 && free(next).length > 0) {
     notify(`GPU ${free(next).map((gpu) => gpu.index).join(", ")} is free`, "No GPU was free before.");
