@@ -110,7 +110,7 @@ class Lease(_native.Releasable):
             logger.info("released lease %s", self.id)
         elif self._pid == os.getpid():
             logger.warning("lease %s lasts until these processes end: %s", self.id,
-                           self._handle.holders() or "processes that are not visible from here")
+                        self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property

@@ -45,9 +45,13 @@ class Waiting(NamedTuple):
     """The estimated start, if the run times of the jobs ahead are known; otherwise None."""
 
     def __str__(self) -> str:
-        text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
-        seconds = 0 if self.starts is None else self.starts.timestamp() - time.time()
-        return text if seconds < 1 else f"expected to start in about {_format_duration(seconds)}; {text}"
+        parts = []
+        seconds = int(self.starts.timestamp() - time.time()) if self.starts is not None else 0
+        if seconds > 0:
+            parts.append(f"starts in about {_format_duration(seconds)}")
+        if self.position:
+            parts.append(f"position {self.position} of {self.length}")
+        return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
 
 
 def _format_duration(duration: float) -> str:

@@ -12,6 +12,7 @@
 #include "lease/acquire_request.h"
 #include "lease/lease.h"
 #include "schedule/plan.h"
+#include "status/lease_end.h"
 
 namespace berth {
 
@@ -21,6 +22,8 @@ struct WaitStatus {
   std::size_t queue_length = 0;
   std::string reason;  // one line; may have control characters, so printable() before it is shown
   std::optional<TimePoint> expected_start;
+  TimePoint since{};                    // when the client asked
+  std::optional<NextFree> next_free{};  // of the GPUs that match, if no start is expected
   bool operator==(const WaitStatus&) const = default;
 };
 
@@ -34,11 +37,14 @@ inline constexpr const char* kRecoveryReason =
 struct AcquireCallbacks {
   std::function<void(const WaitStatus&)> on_wait;     // the wait begins, or its status has changed
   std::function<void(const std::string&)> on_notice;  // text that the user should read
-  std::function<void()> on_sleep{};  // nothing is left to do until something changes; called often
-  int interrupt_fd = -1;             // becomes readable when the user wants to stop waiting
+  int interrupt_fd = -1;  // becomes readable when the user wants to stop waiting
   // Called when interrupt_fd is readable. Reads what is there, and returns whether to stop waiting.
   // Empty: a readable interrupt_fd always ends the wait.
   std::function<bool()> confirm_interrupt{};
+  // Nothing has changed, but time has passed. Called about once a minute, for displays.
+  std::function<void()> on_time_passed{};
+  // Nothing is left to do until something changes. Called often.
+  std::function<void()> on_sleep{};
 };
 
 // Waits until the request is granted. Returns the lease, or nothing if the wait was interrupted.
