@@ -134,7 +134,8 @@ TEST(Flags, help_lists_the_options_by_group) {
   example.flags.set_group("");
   example.flags.add_flag("--hidden", one, "Help");
   example.flags.set_footer("The end.");
-  EXPECT_EQ(example.flags.format_help("Does it", "berth it"),
+  example.flags.set_usage("berth it");
+  EXPECT_EQ(example.flags.format_help("Does it"),
             "Does it\n"
             "Usage: berth it [OPTIONS] [FILE] [WORD...]\n"
             "\n"
