@@ -109,7 +109,7 @@ def test_a_default_of_memory_gives_way_to_the_request(server, files, jobs):  # n
     outer = server.berth("run", "--mem", "1GiB", "--", BERTH, "run", "--", "true")
     assert (outer.returncode, outer.stderr) == (0, "")
     (server.folder / "jobs.txt").write_text("true\n")
-    assert server.berth("batch", "--per-gpu", "2", server.folder / "jobs.txt").returncode == 0
+    assert server.berth("batch", "--per-gpu", "2", "jobs.txt", cwd=server.folder).returncode == 0
     shell = jobs.start("bash", "-c", f'eval "$({BERTH} acquire)"; echo ready; read -r line')
     shell.gpus()
     assert "shared" in states(server)
@@ -124,6 +124,6 @@ def test_a_default_of_memory_gives_way_to_the_request(server, files, jobs):  # n
 def test_the_lines_of_a_batch_have_the_defaults(server, files):
     files.user.write_text('[defaults]\nlabel = "thesis"\n')
     (server.folder / "jobs.txt").write_text("true\n")
-    assert server.berth("batch", server.folder / "jobs.txt").returncode == 0
+    assert server.berth("batch", "jobs.txt", cwd=server.folder).returncode == 0
     [entry] = [json.loads(line) for line in server.berth("log", "--json").stdout.splitlines()]
     assert entry["label"] == "thesis"

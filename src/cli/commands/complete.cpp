@@ -12,6 +12,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@ namespace berth {
 namespace {
 
 using CompletionWords = std::vector<CompletionWord>;
+
+// The user waits for the answer to a key. A driver or server that does not answer ends the command.
+constexpr unsigned kTimeLimitS = 3;
 
 std::string format_words(CompletionWords words) {
   std::string text = "words\n";
@@ -174,6 +178,7 @@ Action define_complete(Flags& /*command*/, const CommandContext& context) {
   return [&context]() -> Result<int> {
     std::vector<const char*> words;
     for (const std::string& word : context.trailing_command) words.push_back(word.c_str());
+    ::alarm(kTimeLimitS);
     if (words.size() > 1) print(complete(std::span(words).subspan(1), context));
     return 0;
   };
