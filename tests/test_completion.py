@@ -202,6 +202,18 @@ def test_completion_at_a_prompt(server, shell):
     assert found == {line: "".join(f"[{word}]" for word in words.split()) for line, words in LINES}
 
 
+@pytest.mark.parametrize("shell", SHELLS)
+def test_a_word_with_special_characters_is_one_word_at_a_prompt(server, shell):
+    """A shell must not run what it offers."""
+    assert server.berth("run", "--job", "xyz $(touch ran)", "--", "true").returncode == 0
+    prompt = Prompt(server, *SHELLS[shell])
+    try:
+        assert prompt.completed(0, "berth profile show xy") == "[berth][profile][show][xyz $(touch ran)]"
+    finally:
+        prompt.close()
+    assert not (server.folder / "ran").exists()
+
+
 def test_zsh_completion_from_fpath(server):
     (server.folder / "_berth").write_text(server.berth("completion", "zsh").stdout)
     script = (f"fpath=({server.folder} $fpath); autoload -U compinit; compinit -u -d {server.folder}/dump; "

@@ -134,7 +134,7 @@ def test_times_of_the_history(server, since):
     assert server.berth("log", "--since", since, "--json").stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("size", ["8B", "8192", "8KiB", "1000kB"])
+@pytest.mark.parametrize("size", ["8B", "8192", "8KiB", "1000kB", "63MiB"])
 def test_a_reservation_of_next_to_nothing_is_refused(server, size):
     assert_one_line_error(server.berth("run", "--mem", size, "--", "true"), 64, "8GiB")
 

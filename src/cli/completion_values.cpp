@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <fmt/format.h>
 #include <functional>
 #include <memory>
@@ -25,10 +24,7 @@ namespace {
 
 using CompletionWords = std::vector<CompletionWord>;
 
-constexpr std::chrono::milliseconds kMaxLockWait(500);
-
 std::vector<Gpu> read_gpus() {
-  ::setenv("BERTH_DRIVER_TIMEOUT", "2s", 1);  // the user waits for the answer to a key
   const auto probe = open_driver();
   if (!probe) return {};
   auto snapshot = (*probe)->snapshot();
@@ -65,9 +61,7 @@ HarbourRecords read_records() {
   HarbourRecords records;
   auto harbour = Harbour::open_existing();
   if (!harbour || !*harbour) return records;
-  LockOptions lock_options;
-  lock_options.timeout = kMaxLockWait;
-  const auto transaction = (*harbour)->begin(LockMode::shared, lock_options);
+  const auto transaction = (*harbour)->begin(LockMode::shared, {});
   if (!transaction) return records;
   if (auto leases = (*transaction)->read_leases()) {
     for (Client& lease : *leases) records.leases.push_back(std::move(lease.record));

@@ -20,8 +20,8 @@ struct CompletionSource {
 };
 
 // The source for the option "--user", or the argument "TICKET" of the command; an empty one if its
-// values are not known. Calling `values` may read the harbour and the archive, and ask the driver
-// for at most two seconds. Problems are not reported: the list is empty then.
+// values are not known. Calling `values` may read the harbour and the archive, and ask the driver.
+// Problems are not reported: the list is empty then.
 CompletionSource find_completion_source(std::string_view command, std::string_view option,
                                         std::string_view type);
 

@@ -16,7 +16,7 @@ constexpr unsigned kMaxCount = 4096;  // of GPUs and of processes
 constexpr std::chrono::hours kMaxRunTime(24 * 3650);
 // A number without the right unit (8 for 8GiB) would share the GPU with all other jobs. A CUDA
 // context alone takes more than this.
-constexpr Bytes kMinReservation = mib(1);
+constexpr Bytes kMinReservation = mib(64);
 constexpr std::size_t kMaxTextBytes = 256;  // all viewers of the queue read these texts
 
 template <unsigned low, unsigned high>

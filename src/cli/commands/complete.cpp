@@ -26,11 +26,12 @@ namespace {
 using CompletionWords = std::vector<CompletionWord>;
 
 // The user waits for the answer to a key. A driver or server that does not answer ends the command.
-constexpr unsigned kTimeLimitS = 3;
+constexpr unsigned kTimeLimitS = 10;
 
 std::string format_words(CompletionWords words) {
   std::string text = "words\n";
-  for (const CompletionWord& word : make_safe(std::move(words)))
+  const CompletionWords safe = make_safe(std::move(words));
+  for (const CompletionWord& word : safe)
     text += fmt::format("{}\t{}\n", word.text, word.description);
   return text;
 }
