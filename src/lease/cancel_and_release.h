@@ -7,6 +7,7 @@
 #pragma once
 
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/result.h"
@@ -38,8 +39,8 @@ Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
 Result<std::vector<Record>> release_own_leases();
 
 // Releases the lease that BERTH_LEASE names, or nothing if that lease has ended. Without
-// BERTH_LEASE, releases the only lease of this user's shells; ErrorKind::usage if there is not
-// exactly one.
-Result<std::vector<Record>> release_current_lease();
+// BERTH_LEASE, releases the lease of the process `shell`, or the only lease of this user's shells
+// if `shell` has none; ErrorKind::usage if there is not exactly one.
+Result<std::vector<Record>> release_current_lease(pid_t shell);
 
 }  // namespace berth

@@ -85,8 +85,26 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-Result<int> run(const AcquireCommandOptions& options) {
-  if (options.request->auto_memory && options.request->job.empty()) {
+// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them.
+void print_notice(const Lease& lease, const OwnerProcess& owner, bool prints_exports) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
+  print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
+                            gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
+                            owner.pid, lease.id()));
+  if (prints_exports && ::isatty(STDOUT_FILENO) != 0) {
+    print_message(
+        "the shell does not use the lease yet: paste the lines above into it; next time: "
+        "eval \"$(berth acquire)\"");
+  }
+}
+
+Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
+  const bool unnamed_auto = options.request->auto_memory && options.request->job.empty();
+  // A default of the configuration, which is meant for commands. A shell has no job type.
+  if (unnamed_auto && !has_memory_flag) {
+    options.request->auto_memory = false;
+  } else if (unnamed_auto) {
     return fail(ErrorKind::usage,
                 "acquire: --mem auto needs --job NAME, since a shell does not have a job type");
   }
@@ -120,7 +138,10 @@ Result<int> run(const AcquireCommandOptions& options) {
   lease.hand_over_bell();
   print(format_output(lease, options));
   // If the reader is gone, the keeper releases the lease, and run_program() reports the error.
-  if (std::fflush(stdout) == 0) keeper->confirm_delivery();
+  if (std::fflush(stdout) == 0) {
+    keeper->confirm_delivery();
+    print_notice(lease, owner, options.format == "shell");
+  }
   return 0;
 }
 
@@ -156,10 +177,10 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
       "'berth release'. All commands of that shell use the same GPUs. If no lease is granted,\n"
       "eval fails with berth's exit code.\n"
       "\nExamples:\n"
-      "  eval \"$(berth acquire -n 1)\" && python train.py; berth release --all\n"
+      "  eval \"$(berth acquire)\" && python train.py; eval \"$(berth release)\"\n"
       "  read GPU < <(berth acquire --print ids)\n"
-      "  docker run --gpus \"$(berth acquire --print docker)\" IMAGE");
-  return [options]() { return run(*options); };
+      "  docker run --gpus \"$(berth acquire --print docker)\" IMAGE; berth release");
+  return [options, &command]() { return run(*options, command.find("--mem")->times_given > 0); };
 }
 
 }  // namespace berth
