@@ -138,7 +138,7 @@ ReportUnits choose_units(const Figures& total) {
 
 std::string number_text(double value) {
   if (value > 0 && value < 0.05) return "<0.1";
-  return fmt::format("{:.1f}", std::max(value, 0.0));
+  return value < 1000 ? fmt::format("{:.1f}", std::max(value, 0.0)) : fmt::format("{:.0f}", value);
 }
 
 std::string time_text(double hours, const ReportUnits& units) {

@@ -43,7 +43,7 @@ struct ReportUnits {
 };
 ReportUnits choose_units(const Figures& total);
 
-std::string number_text(double value);  // "1234.5"; "<0.1" if it would be rounded to zero
+std::string number_text(double value);  // "12.3", "1234"; "<0.1" if it would be rounded to zero
 std::string time_text(double hours, const ReportUnits& units);  // a number, without the unit
 std::string percent_text(std::optional<double> percent);        // "63%", or "-"
 std::string utilization_text(const Figures& figures);           // "~": much is not measured

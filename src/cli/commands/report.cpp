@@ -148,14 +148,12 @@ Action define_report(Flags& command, const CommandContext& /*context*/) {
                              });
   command.set_check([options] { return check_options(*options); });
   command.set_footer(
-      "Shows the GPU-hours of the leases of all users, the occupancy (the share of the time of "
-      "all\n"
-      "GPUs that was leased), utilization while leased, idle time, energy and median waiting "
-      "time:\n"
-      "in total, and by user, job, GPU and day; then the leases that held GPUs longest without\n"
-      "using them. Short times are in minutes. \"-\" means not measured. Leases on a part of a "
-      "GPU\n"
-      "(--mem) are counted separately. docs/history.md defines the numbers.\n"
+      "Shows the GPU-hours of the leases of all users, the occupancy (the share of the time of\n"
+      "all GPUs that was leased), utilization while leased, idle time, energy and median waiting\n"
+      "time: in total, and by user, job, GPU and day; then the leases that held GPUs longest\n"
+      "without using them. Short times are in minutes or seconds; \"-\" means not measured.\n"
+      "Leases on a part of a GPU (--mem) are counted separately. docs/history.md defines the\n"
+      "numbers.\n"
       "\nExamples:\n"
       "  berth report --since 7d\n"
       "  berth report --by job --user $USER\n"

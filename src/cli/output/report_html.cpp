@@ -72,7 +72,8 @@ line.mark { stroke: var(--line); }
 .legend { font-size: .85rem; margin-top: 1rem; }
 .plots { display: grid; gap: 2rem 3rem; }
 @media (min-width: 60rem) { .plots { grid-template-columns: 1fr 1fr; } }
-figure { margin: 0; padding-left: 3rem; min-width: 0; }
+figure { margin: 0; padding-left: 3rem; min-width: 0; display: flex; flex-direction: column;
+  justify-content: space-between; }
 figcaption { margin: 0 0 .75rem -3rem; color: var(--dim); font-size: .85rem; }
 figcaption b { color: var(--text); font-size: .95rem; }
 details { margin-top: 1.5rem; }
@@ -80,8 +81,8 @@ summary { cursor: pointer; padding: .5rem 0; }
 @media (max-width: 72rem) {
   table, tbody { display: block; }
   tr:first-child { display: none; }
-  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr)); gap: .4rem .75rem; padding: .75rem 0;
-    border-bottom: 1px solid var(--line); }
+  tr { display: grid; grid-template-columns: repeat(auto-fill, minmax(6.5rem, 1fr));
+    gap: .4rem .75rem; padding: .75rem 0; border-bottom: 1px solid var(--line); }
   td, th:first-child, td:first-child { padding: 0; border: 0; text-align: left; min-width: 0; }
   td::before { content: attr(data-label); display: block; color: var(--dim); font-size: .75rem; }
   td { white-space: normal; }
