@@ -8,17 +8,17 @@ namespace {
 
 constexpr std::size_t kLateSpans = 2;  // a snapshot that is at most this late has no unknown spans
 
-std::optional<double> memory_share(const Gpu& gpu) {
-  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
-  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
-}
-
 std::optional<double> utilization_share(const Gpu& gpu) {
   if (!gpu.utilization_pct) return std::nullopt;
   return static_cast<double>(*gpu.utilization_pct) / 100;
 }
 
 }  // namespace
+
+std::optional<double> memory_share(const Gpu& gpu) {
+  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
+  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
+}
 
 void Series::merge(Point& into, const Point& other) {
   into.sum += other.sum;
