@@ -44,6 +44,7 @@ std::size_t measure_texts(ColumnWidths& columns, const TopSnapshot& snapshot, co
     for (const TicketStatus& ticket : host.queue) {
       measure_user(ticket.record.uid);
       columns.starts = std::max(columns.starts, start_text(ticket, now).text.size());
+      columns.waited = std::max(columns.waited, format_minutes(ticket.record.since, now).size());
     }
   }
   return name;
@@ -82,7 +83,7 @@ void fit_compact(ColumnWidths& columns, std::size_t name, std::size_t width) {
   grower.grow_fully(columns.name, std::min<std::size_t>(name, 12));
   grower.grow_fully(columns.utilization_plot, 12);
   grower.grow_fully(columns.power, 5);
-  grower.grow(columns.name, std::min<std::size_t>(name, 24));
+  if (columns.name > 0) grower.grow(columns.name, std::min<std::size_t>(name, 24));
 }
 
 void fit_full(ColumnWidths& columns, std::size_t name, std::size_t width) {

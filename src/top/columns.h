@@ -28,7 +28,8 @@ struct ColumnWidths {
   std::size_t power = 0;
   std::size_t user = 4;    // of leases and tickets
   std::size_t ends = 4;    // of leases
-  std::size_t age = 7;     // of leases: "23h 59m"
+  std::size_t age = 7;     // of leases, since the grant: "23h 59m"
+  std::size_t waited = 3;  // of tickets
   std::size_t starts = 4;  // of tickets
 };
 ColumnWidths compute_column_widths(const TopSnapshot& snapshot, RowDetail detail,

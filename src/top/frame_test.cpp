@@ -45,7 +45,7 @@ TEST_F(FrameTest, shows_gpus_and_queue_at_80x24) {
        {"gpu-a  4 GPUs: 1 free, 3 leased", "free: GPU 3", "0  GeForce RTX 4090", "leased",
         "20.0/24 GiB", "90%", "61°C", "end unknown  exclusive  for 10m", "python train.py",
         "as on GPU 1", "Queue: 2 waiting",
-        "1  4000002  start unknown  waiting 10m      1 GPU  python mine.py", "GPU 1 leased by bob",
+        "1  4000002  start unknown  waiting 10m  1 GPU  python mine.py", "GPU 1 leased by bob",
         "q quit"}) {
     EXPECT_TRUE(has(all, part)) << part << "\n" << all;
   }
@@ -108,6 +108,8 @@ TEST_F(FrameTest, sixteen_gpus_and_the_free_one_fit_80x24) {
   EXPECT_TRUE(has(all, "free: GPUs 3,15")) << all;
   EXPECT_TRUE(has(all, "\n  15  free ")) << all;
   EXPECT_TRUE(has(all, "Queue: 2 waiting")) << all;
+  EXPECT_FALSE(has(all, "NAME")) << all;  // there is no room for a useful part of it
+  EXPECT_TRUE(has(render(120, 24), "NAME")) << render(120, 24);
 }
 
 TEST_F(FrameTest, a_large_screen_shows_processes_and_charts) {

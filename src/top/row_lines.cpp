@@ -230,8 +230,8 @@ StyledLine ticket_line(const Row& row, const RenderContext& context) {
            context.columns.starts);
   const std::string where = row.host->is_remote ? row.host->host + ": " : "";
   line.add(Style::dim,
-           fmt::format("  waiting {}",
-                       align_left(format_minutes(record.since, context.now), context.columns.age)))
+           fmt::format("  waiting {}", align_left(format_minutes(record.since, context.now),
+                                                  context.columns.waited)))
       .add(Style::plain,
            gap() + context.canvas.escape(where + format_request(record.request, *row.host)));
   add_title(line, record, context);
