@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::size_t kNameWidth = 15;
 constexpr std::size_t kMinPlotHeight = 3;
-constexpr std::size_t kMaxPlotHeight = 12;
 
 // Lines with a name at the left and a wrapped text at the right.
 class FactList {
@@ -144,6 +143,17 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   const GpuState state = row.gpu->state_reason.state;
   facts.add("state", berth::to_string(state), style_of(state));
   facts.add("", row.gpu->state_reason.reason, style_of(state));
+  for (const Record& lease : row.host->leases) {
+    if (!view.has_lease(lease.id)) continue;
+    facts.add("lease",
+              fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
+                          end_text(lease, RowDetail::leases, context.now).text,
+                          lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
+                          format_minutes(lease.granted, context.now), record_title(lease)));
+  }
+  for (const AttributedProcess& one : view.processes) {
+    facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
+  }
   facts.add("name", gpu.name.value_or(std::string(kAbsent)));
   facts.add("UUID", gpu.uuid.value_or(std::string(kAbsent)));
   facts.add("host", row.host->host);
@@ -161,24 +171,12 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   if (gpu.compute_mode) facts.add("compute mode", mode_text(*gpu.compute_mode));
   if (gpu.display_active == true) facts.add("display", "drives a display");
   if (view.drain) facts.add_time("drained", view.drain->since);
-  for (const Record& lease : row.host->leases) {
-    if (!view.has_lease(lease.id)) continue;
-    facts.add("lease",
-              fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
-                          end_text(lease, RowDetail::leases, context.now).text,
-                          lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                          format_minutes(lease.granted, context.now), record_title(lease)));
-  }
-  for (const AttributedProcess& one : view.processes) {
-    facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
-  }
   if (const GpuSeries* gpu_series = context.history.find(*row.host, gpu)) {
     // Two plots, each below a blank line, use the lines that the facts, the head of the screen (two
     // lines), the title with a blank line, the line below the plots and the foot leave.
     const std::size_t taken = facts.size() + 8;
-    const std::size_t height =
-        std::clamp((context.canvas.height - std::min(context.canvas.height, taken)) / 2,
-                   kMinPlotHeight, kMaxPlotHeight);
+    const std::size_t left_over = context.canvas.height - std::min(context.canvas.height, taken);
+    const std::size_t height = std::max(left_over / 2, kMinPlotHeight);
     add_plot(facts, "memory", gpu_series->memory, memory_style, height, context);
     add_plot(facts, "util", gpu_series->utilization, load_style, height, context);
     facts.add("", fmt::format("the last {}", format_duration(context.history.duration())),
@@ -272,7 +270,7 @@ std::vector<StyledLine> help_lines(Charset charset) {
       Help{"Enter", "show details of the selection; Esc or Enter goes back"},
       Help{"mouse", "click: select; double click: details; wheel: scroll"},
       Help{"", "hold Shift to select text, as in other full-screen programs"},
-      Help{"s", "sort GPUs by index, user, memory, utilization, or free ones first"},
+      Help{"s", "sort by index, user, memory, utilization, or free GPUs first"},
       Help{"v", "rows of the list: as many as fit, compact, leases, or processes"},
       Help{"f or /", "show only users whose name contains the text; Esc shows all"},
       Help{"c", "cancel the selected ticket, if it is yours (asks first)"},

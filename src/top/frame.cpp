@@ -128,6 +128,12 @@ std::optional<RowKey> click_target(const std::vector<Row>& rows, std::size_t i) 
   return make_row_key(rows[i]);
 }
 
+// Says how many lines are not visible.
+StyledLine more_line(std::size_t above, std::size_t below) {
+  return make_line(Style::dim, below > 0 ? fmt::format("   {} more lines below", below)
+                                         : fmt::format("   {} more lines above", above));
+}
+
 // The rows that fit in `height`. If some do not, the last line says how many are below or above.
 Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& offset,
                  std::size_t height, const RenderContext& context) {
@@ -145,12 +151,7 @@ Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& 
     lines.back().selected = selected == i;
     lines.back().target = click_target(rows, i);
   }
-  if (!all) {
-    const std::size_t below = rows.size() - offset - visible_rows;
-    lines.push_back(make_line(Style::dim, below > 0
-                                              ? fmt::format("   {} more lines below", below)
-                                              : fmt::format("   {} more lines above", offset)));
-  }
+  if (!all) lines.push_back(more_line(offset, rows.size() - offset - visible_rows));
   return lines;
 }
 
@@ -214,12 +215,13 @@ Lines list_lines(Model& model, std::size_t height, const RenderContext& context)
 Lines page_lines(Model& model, const std::string& title, Lines text, std::size_t height) {
   std::size_t& page = model.scroll().page;
   const std::size_t free_height = height - std::min<std::size_t>(height, 2);
-  page = std::min(page, text.size() - std::min(text.size(), free_height));
-  model.scroll().step = std::max<std::size_t>(free_height / 2, 1);
+  const bool all = text.size() <= free_height;
+  const std::size_t visible = all ? text.size() : std::max<std::size_t>(free_height, 1) - 1;
+  page = std::min(page, text.size() - visible);
+  model.scroll().step = std::max<std::size_t>(visible / 2, 1);
   Lines lines{make_line(Style::bold, fmt::format(" {}", title)), StyledLine{}};
-  for (std::size_t i = page; i < std::min(page + free_height, text.size()); ++i) {
-    lines.push_back(std::move(text[i]));
-  }
+  for (std::size_t i = page; i < page + visible; ++i) lines.push_back(std::move(text[i]));
+  if (!all) lines.push_back(more_line(page, text.size() - page - visible));
   return lines;
 }
 

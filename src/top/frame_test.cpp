@@ -179,6 +179,15 @@ TEST_F(FrameTest, a_click_on_any_line_of_a_row_selects_it) {
   EXPECT_EQ(target_of("q quit"), std::nullopt);
 }
 
+TEST_F(FrameTest, the_help_says_that_it_goes_on_below) {
+  type_keys(model_, "h");
+  EXPECT_TRUE(has(render(), "more lines below")) << render();
+  for (int i = 0; i < 40; ++i) model_.handle_key({KeyKind::wheel_down});
+  EXPECT_TRUE(has(render(), "more lines above")) << render();
+  EXPECT_TRUE(has(render(), "CPU, RAM")) << render();  // the last line
+  EXPECT_FALSE(has(render(80, 40), "more lines")) << render(80, 40);
+}
+
 TEST_F(FrameTest, says_that_it_is_too_small) {
   EXPECT_TRUE(has(render(59, 24), "59x24") && has(render(59, 24), "60x10")) << render(59, 24);
   EXPECT_TRUE(has(render(80, 9), "80x9") && has(render(80, 9), "60x10")) << render(80, 9);

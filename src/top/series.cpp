@@ -6,7 +6,9 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kLateSpans = 2;  // a snapshot that is at most this late has no unknown spans
+// A snapshot that is at most this late has no unknown spans: a host whose processors are busy
+// answers late, and its plots must not look as if the driver had failed.
+constexpr std::size_t kLateSpans = 5;
 
 std::optional<double> utilization_share(const Gpu& gpu) {
   if (!gpu.utilization_pct) return std::nullopt;

@@ -55,7 +55,7 @@ class PlotHistory {
   explicit PlotHistory(std::chrono::milliseconds span) : span_(span) {}
 
   // Adds the values at `now`. Only the first snapshot of each span counts. Spans without a snapshot
-  // are unknown; but a snapshot that is one or two spans late also counts for those.
+  // are unknown; but a snapshot that is a few spans late also counts for those.
   void add_snapshot(const std::vector<Status>& hosts, Clock::time_point now);
 
   // Null if no snapshot had the GPU.

@@ -56,13 +56,14 @@ TEST(PlotHistory, keeps_one_value_per_span_and_none_for_missed_spans) {
   history.add_snapshot(hosts, begin);
   history.add_snapshot(hosts_with(100), begin + 500ms);  // the same second
   history.add_snapshot(hosts_with(0), begin + 1100ms);
-  history.add_snapshot(hosts, begin + 3200ms);  // a late snapshot also counts for the missed spans
+  history.add_snapshot(hosts, begin + 6200ms);  // a late snapshot also counts for the missed spans
   history.add_snapshot(hosts, begin + 20s);
   const GpuSeries* gpu_series = history.find(hosts.front(), hosts.front().gpus.front().view.gpu);
   ASSERT_NE(gpu_series, nullptr);
   const auto values = gpu_series->utilization.columns(100);
   ASSERT_EQ(values.size(), 21U);
-  EXPECT_EQ(Values(values.begin(), values.begin() + 5), (Values{0.5, 0.0, 0.5, 0.5, std::nullopt}));
+  EXPECT_EQ(Values(values.begin(), values.begin() + 8),
+            (Values{0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, std::nullopt}));
   EXPECT_EQ(values.back(), 0.5);
   EXPECT_EQ(gpu_series->memory.columns(1), (Values{std::nullopt}));
   EXPECT_EQ(history.duration(), 21s);
