@@ -18,7 +18,7 @@ from serving import Serving
 from waiting import wait_until
 
 DOCS = ROOT / "docs"
-COLUMNS, LINES = 110, 32
+COLUMNS, LINES = 120, 42
 # What most people's browsers would choose, instead of what a bare server has.
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><include>/etc/fonts/fonts.conf</include>
 <alias binding="strong"><family>system-ui</family><prefer><family>Inter</family></prefer></alias>
@@ -60,7 +60,7 @@ def take_top(browser, it):
                   ";", "set", "-g", "status", "off")
     try:
         def shown():
-            text = it.server.run(*tmux, "capture-pane", "-e", "-p").stdout
+            text = it.server.run(*tmux, "capture-pane", "-e", "-N", "-p").stdout
             return text if "maria" in text and "oluwaseun" in text else None
         wait_until(shown, "berth top shows the lab")
         time.sleep(float(os.environ.get("BERTH_TOP_SECONDS", "20")))  # not for the program: so that its plots have a past
