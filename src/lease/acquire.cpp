@@ -253,9 +253,11 @@ class AcquireLoop {
 
   Error make_not_granted_error(const WaitStatus& status) const {
     if (request_.no_wait || !deadline_) {
+      // A script for an older tool has not written no_wait= itself.
+      const bool from_command_line = request_.argument_style == ArgumentStyle::flags;
       return {ErrorKind::not_granted,
-              fmt::format("not free now ({}): {}",
-                          argument_name("--no-wait", request_.argument_style), status.reason)};
+              fmt::format("not free now{}: {}", from_command_line ? " (--no-wait)" : "",
+                          status.reason)};
     }
     return {ErrorKind::not_granted,
             fmt::format("not granted within {}: {}; to wait longer, increase {}",

@@ -26,9 +26,9 @@ Result<unsigned> parse_number(std::string_view text) {
   return number;
 }
 
-// Nothing for "auto": the memory follows from the learned profile.
+// Nothing for "auto" (the memory follows from the learned profile) and "all" (whole GPUs).
 Result<std::optional<Bytes>> parse_memory(std::string_view text) {
-  if (text == "auto") return std::nullopt;
+  if (text == "auto" || text == "all") return std::nullopt;
   const Bytes size = TRY(parse_size(text));
   if (size == Bytes{}) {
     return fail(ErrorKind::usage,
@@ -142,7 +142,7 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
           "needed)",
           [options](std::string_view text) -> Result<void> {
             options->request.memory = TRY(parse_memory(text));
-            options->auto_memory = !options->request.memory;
+            options->auto_memory = text == "auto";
             return {};
           });
   add("--job", "NAME", "Job name under which memory and run time are learned", options->job,
