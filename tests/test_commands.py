@@ -142,12 +142,19 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     assert "leased" in both[0]["reason"] and "root (folding)" in both[0]["reason"] and both[1]["label"] == "größe"
     text = server.berth("queue").stdout
     assert_fit_for_terminal(text)
-    assert re.search(rf"1\. {first.ticket}  root  2 GPUs\b.*\b10m  .*\b\d+s  pid {first.pid}  true \\x1b\[31m\n", text)
-    assert re.search(rf"2\. {second.ticket}  root  GPU 1\b.*\b8 GiB\b.*größe\n", text)
-    assert re.search(r" 0,1 leased .*root \(folding\).* (2h|1h 59m)\b", text)
+    assert re.match(r"Queue: 2 waiting, .*\bGPUs 0,1\b.* 2h\n", text)
+    mine = r"\*root"
+    assert re.search(rf"1\. {first.ticket}  \w+ in about 2h  \w+ \d+s  {mine}  2 GPUs, 10m  true \\x1b\[31m  pid {first.pid}\n", text)
+    assert re.search(rf"2\. {second.ticket}  \w+ in about 2h 10m  .*{mine}  GPU 1, 8 GiB each  größe  pid \d+\n", text)
+    assert re.search(r" 0,1 leased .*root \(folding\)\n", text)
+    brief = server.berth("status").stdout
+    assert_fit_for_terminal(brief)
+    assert re.search(rf"\n  1  in ~2h +{mine} +\d+s  2 GPUs, 10m        true \\x1b\[31m\n", brief)
+    assert re.search(rf"\n  2  in ~2h 10m +{mine} +\d+s  GPU 1, 8 GiB each  größe\n", brief)
     for columns in (40, 80):
         shown = server.berth("queue", env={"COLUMNS": str(columns)}).stdout
         assert max(map(len, shown.splitlines())) <= columns
+        assert "in about 2h" in shown and "in about 2h 10m" in shown
     stop(job)
 
 
@@ -155,7 +162,7 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
 @pytest.mark.each_harbour
 def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
-    shown = server.berth("status").stdout
+    shown = server.berth("status", "-v").stdout
     assert shown.count("folding") == 1
     assert [bool(re.search(r"\bGPU \d", line)) for line in shown.splitlines() if job.lease in line] == [False, True, True]
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
@@ -458,7 +465,8 @@ def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     assert_lines(result.stdout, "GPU 0", "GPU 1")
     for gpu in server.status()["gpus"]:
         assert gpu["state"] == "drained" and re.search("root: fan is broken$", gpu["reason"])
-    assert re.search("! drained .*root: fan is broken\n", server.berth("status").stdout)
+    assert len(re.findall("  drained  .* drained by root: fan is broken\n", server.berth("status").stdout)) == 2
+    assert re.search("! drained .*root: fan is broken\n", server.berth("status", "-v").stdout)
     assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, " 0,1 drained", "root: fan is broken")
     waiter = start_waiter(server, command=["echo", "runs"])
     assert re.search(" 0,1 drained .*root: fan is broken$", queue(server)[0]["reason"])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Unio
 from . import _cuda, _environment, _native, _request
 from ._errors import UsageError
 from ._program import program
-from ._waiting import WaitReporter, logger
+from ._waiting import WaitReporter, log_warning, logger
 
 if TYPE_CHECKING:
     import asyncio
@@ -101,7 +101,7 @@ class Lease(_native.Releasable):
             if callable(release):
                 release()
         for notice in self._handle.notices():
-            logger.warning("%s", notice)
+            log_warning("%s", notice)
         self._record_failure_of(sys.exc_info()[1])
         ended = self._handle.release()
         _held_leases.pop(self.id, None)
@@ -109,8 +109,8 @@ class Lease(_native.Releasable):
         if ended:
             logger.info("released lease %s", self.id)
         elif self._pid == os.getpid():
-            logger.warning("lease %s lasts until these processes end: %s", self.id,
-                           self._handle.holders() or "processes that are not visible from here")
+            log_warning("lease %s lasts until these processes end: %s", self.id,
+                        self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property
@@ -191,7 +191,7 @@ def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[s
     bell = _native.attach(lease_id)
     lease = Lease(_AttachedHandle(bell), lease_id, indices, uuids, environment)
     if bell is None:
-        logger.warning("lease %s was sent to this process, but has already ended", lease_id)
+        log_warning("lease %s was sent to this process, but has already ended", lease_id)
         lease.released = True
         return lease
     _held_leases[lease_id] = lease
@@ -234,10 +234,13 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     visible, within = _restrictions(parsed)
     reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
     try:
-        return _native.acquire(parsed.values, parsed.no_wait, visible, within, parsed.command, interrupt,
-                               reporter.report_wait, reporter.report_notice, _make_selector(parsed))
+        lease = _native.acquire(parsed.values, parsed.no_wait, visible, within, parsed.command, interrupt,
+                                reporter.report_wait, reporter.report_notice, _make_selector(parsed))
     finally:
         reporter.clear_line()
+    if lease is not None:
+        reporter.report_granted()
+    return lease
 
 
 def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
@@ -274,7 +277,7 @@ def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], o
         try:
             lease.placeholders.append(_native.start_placeholders(lease.uuids))
         except Exception as problem:  # the program continues without placeholders, as `berth run` does
-            logger.warning("%s", problem)
+            log_warning("%s", problem)
 
 
 def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:

@@ -15,6 +15,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("berth")
 
 
+def log_message(level: int, text: str, *arguments: object) -> None:
+    """Logs a message. A program without handlers prints it without the logger's name, so the name is added."""
+    logger.log(level, text if logger.hasHandlers() else f"berth: {text}", *arguments)
+
+
+def log_warning(text: str, *arguments: object) -> None:
+    log_message(logging.WARNING, text, *arguments)
+
+
 class Waiting(NamedTuple):
     """The state of a request that waits, for `on_wait`."""
 
@@ -27,12 +36,13 @@ class Waiting(NamedTuple):
     """The estimated start, if the run times of the jobs ahead are known; otherwise None."""
 
     def __str__(self) -> str:
-        text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
-        if self.starts is not None:
-            seconds = int(self.starts.timestamp() - time.time())
-            if seconds > 0:
-                text += f"; expected to start in about {_format_duration(seconds)}"
-        return text
+        parts = []
+        seconds = int(self.starts.timestamp() - time.time()) if self.starts is not None else 0
+        if seconds > 0:
+            parts.append(f"starts in about {_format_duration(seconds)}")
+        if self.position:
+            parts.append(f"position {self.position} of {self.length}")
+        return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
 
 
 def _format_duration(seconds: int) -> str:
@@ -51,6 +61,8 @@ class WaitReporter:
         self._progress = progress
         self._line_shown = False
         self._reported = False
+        self._level = logging.INFO  # of the first message about the wait
+        self._since = time.monotonic()
 
     def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
         """Called by the native module when the request begins to wait, and when its position or reason changes."""
@@ -64,7 +76,10 @@ class WaitReporter:
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
         silent = self._on_wait is None and not show_line and not self._reported
-        logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
+        level = logging.WARNING if silent else logging.INFO
+        log_message(level, "waiting, %s", waiting)
+        if not self._reported:
+            self._level = level
         self._reported = True
         if show_line:
             self._show(f"berth: waiting, {waiting}")
@@ -74,7 +89,12 @@ class WaitReporter:
     def report_notice(self, text: str) -> None:
         """Called by the native module with a message for the user."""
         self.clear_line()
-        logger.warning("%s", text)
+        log_warning("%s", text)
+
+    def report_granted(self) -> None:
+        """The end of the wait, for the reader of a log that has said that it waits."""
+        if self._reported:
+            log_message(self._level, "granted after %s", _format_duration(int(time.monotonic() - self._since)))
 
     def clear_line(self) -> None:
         """Removes the line from the terminal."""

@@ -28,6 +28,10 @@ struct LeaseEnd {
 // Nothing if the user announced no run time and none is known from earlier runs.
 std::optional<LeaseEnd> find_lease_end(const Record& lease, TimePoint now);
 
+// When the last of these leases ends: an overdue end if there is one, and nothing if one of the
+// ends is unknown. It is an estimate if one of the ends is.
+std::optional<LeaseEnd> find_last_end(const std::vector<const Record*>& leases, TimePoint now);
+
 // The GPUs that become free first, all at the same time.
 struct NextFree {
   std::vector<GpuIndex> gpus;

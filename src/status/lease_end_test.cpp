@@ -56,6 +56,15 @@ TEST(LeaseEnd, that_has_passed_is_overdue) {
   EXPECT_FALSE(find_lease_end(make_lease("a", "GPU-0", minutes(11)), kNow)->overdue);
 }
 
+TEST(LeaseEnd, an_overdue_end_counts_before_all_others) {
+  const Record unknown = make_lease("a", "GPU-0");
+  const Record overdue = make_lease("b", "GPU-0", minutes(5));
+  const Record late = make_lease("c", "GPU-0", minutes(90));
+  EXPECT_TRUE(find_last_end({&unknown, &overdue, &late}, kNow)->overdue);
+  EXPECT_FALSE(find_last_end({&unknown, &late}, kNow));
+  EXPECT_FALSE(find_last_end({}, kNow));
+}
+
 TEST(NextFree, is_the_gpu_whose_leases_end_first) {
   const Record late = make_lease("a", "GPU-0", minutes(90));
   const Record early = make_lease("b", "GPU-1", minutes(30));

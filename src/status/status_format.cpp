@@ -85,6 +85,36 @@ std::string format_age(TimePoint since, TimePoint now) {
   return format_duration(std::max(past, std::chrono::seconds(0)));
 }
 
+std::string format_rough_duration(std::chrono::nanoseconds time) {
+  using std::chrono::seconds;
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 60 * kMinute;
+  constexpr std::int64_t kDay = 24 * kHour;
+  const std::int64_t exact = std::max<std::int64_t>(std::chrono::round<seconds>(time).count(), 0);
+  // Rounded before it is split into units, so that it never says "60m".
+  const std::int64_t unit = exact < kMinute      ? 1
+                            : exact < 10 * kHour ? kMinute
+                            : exact < 10 * kDay  ? kHour
+                                                 : kDay;
+  return format_duration(seconds((exact + unit / 2) / unit * unit));
+}
+
+std::string format_lease_end(const LeaseEnd& end, TimePoint now) {
+  const std::string_view mark = end.source == EndSource::estimated ? "~" : "";
+  return end.overdue ? fmt::format("{}{} late", mark, format_rough_duration(now - end.at))
+                     : fmt::format("in {}{}", mark, format_rough_duration(end.at - now));
+}
+
+std::string format_next_free(const NextFree& next, TimePoint now) {
+  return fmt::format("next free: {} in about {}", format_gpu_list(next.gpus),
+                     format_rough_duration(next.at - now));
+}
+
+std::string format_expected_start(const std::optional<TimePoint>& starts, TimePoint now) {
+  if (!starts || *starts <= now) return "";
+  return fmt::format("starts in about {}", format_rough_duration(*starts - now));
+}
+
 const std::string& record_title(const Record& record) {
   return record.label.empty() ? record.command : record.label;
 }
@@ -113,9 +143,8 @@ std::string format_request(const Request& request, const Status& status) {
 }
 
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now) {
-  if (!ticket.starts || *ticket.starts <= now) return ticket.reason;
-  return fmt::format("{}; expected to start in about {}", ticket.reason,
-                     format_age(now, *ticket.starts));
+  const std::string start = format_expected_start(ticket.starts, now);
+  return start.empty() ? ticket.reason : fmt::format("{}: {}", start, ticket.reason);
 }
 
 bool needs_reason_line(const GpuStatus& status) {
