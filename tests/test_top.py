@@ -380,10 +380,12 @@ def test_ctrl_z_and_fg(server, terminal, jobs):
         view.keys("C-z")
         view.shows("Stopped")
         eventually(lambda: view.state() == "0 1", "the terminal as it was")
+        assert not view.reports_the_mouse()
         assert shell_says(view, "stty -a") == before
         view.line("fg")
         view.shows("q quit", "4 GPUs: 4 free")
         assert view.state() == "1 0"
+        assert view.reports_the_mouse()
     job = jobs.hold("--label", "later")
     view.shows("later")
     job.end()
