@@ -222,15 +222,14 @@ def test_processes_and_charts_use_the_room(server, terminal, jobs):
     view = terminal(width=160, height=50)
     view.top("berth top", "training", "ends in 2h", "berth-sim-job (pid", "9 GiB", "GPU 2 utilization", "GPU 2 memory")
     view.wait(lambda screen: re.search(r" CPU +\d+%  RAM +\d+/\d+ GiB", screen), "the load of this host")
-    assert "free: GPUs 0,1,3" in view.screen()
+    view.shows("free: GPUs 0,1,3")
     view.resize(80, 10)
-    screen = view.lacks("(pid")
-    assert re.search(r"^ +2  leased .* in (2h|1h \d+m) +training", screen, re.MULTILINE)
+    view.wait(lambda screen: "(pid" not in screen and re.search(r"^ +2  leased .* in (2h|1h \d+m) +training", screen, re.M),
+              "the compact list")
     view.resize(80, 24)
     view.shows("(pid")
     view.keys("v")
-    view.shows("view (compact)")
-    view.lacks("(pid")
+    view.wait(lambda screen: "view (compact)" in screen and "(pid" not in screen, "the compact list")
     assert job.runs
 
 
@@ -380,10 +379,12 @@ def test_ctrl_z_and_fg(server, terminal, jobs):
         view.keys("C-z")
         view.shows("Stopped")
         eventually(lambda: view.state() == "0 1", "the terminal as it was")
+        assert not view.reports_the_mouse()
         assert shell_says(view, "stty -a") == before
         view.line("fg")
         view.shows("q quit", "4 GPUs: 4 free")
         assert view.state() == "1 0"
+        assert view.reports_the_mouse()
     job = jobs.hold("--label", "later")
     view.shows("later")
     job.end()

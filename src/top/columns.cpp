@@ -44,7 +44,8 @@ std::size_t measure_texts(ColumnWidths& columns, const TopSnapshot& snapshot, co
     for (const TicketStatus& ticket : host.queue) {
       measure_user(ticket.record.uid);
       columns.starts = std::max(columns.starts, start_text(ticket, now).text.size());
-      columns.waited = std::max(columns.waited, format_minutes(ticket.record.since, now).size());
+      columns.waited =
+          std::max(columns.waited, format_rough_duration(now - ticket.record.since).size());
     }
   }
   return name;
@@ -78,7 +79,7 @@ void fit_compact(ColumnWidths& columns, std::size_t name, std::size_t width) {
   columns.bar = 0;
   columns.age = 0;
   ColumnGrower grower(columns, width - std::min(width, kMinJobWidth));
-  grower.grow_fully(columns.age, 7);
+  grower.grow_fully(columns.age, 6);
   grower.grow_fully(columns.bar, 10);
   grower.grow_fully(columns.name, std::min<std::size_t>(name, 12));
   grower.grow_fully(columns.utilization_plot, 12);
@@ -137,25 +138,18 @@ std::string_view short_gpu_name(const Gpu& gpu) {
   return name;
 }
 
-std::string format_minutes(TimePoint begin, TimePoint end) {
-  const auto minutes = std::chrono::round<std::chrono::minutes>(end - begin);
-  return minutes.count() < 1 ? "<1m" : format_duration(minutes);
-}
-
 StyledText end_text(const Record& lease, RowDetail detail, TimePoint now) {
   const auto end = find_lease_end(lease, now);
   const bool compact = detail == RowDetail::compact;
   if (!end) return {Style::dim, compact ? std::string(kAbsent) : "end unknown"};
-  if (end->overdue)
-    return {Style::warning, fmt::format("{} overdue", format_minutes(end->at, now))};
-  return {Style::plain, fmt::format("{}in {}{}", compact ? "" : "ends ",
-                                    end->source == EndSource::estimated ? "~" : "",
-                                    format_minutes(now, end->at))};
+  const std::string text = format_lease_end(*end, now);
+  if (end->overdue) return {Style::warning, text};
+  return {Style::plain, (compact ? "" : "ends ") + text};
 }
 
 StyledText start_text(const TicketStatus& ticket, TimePoint now) {
   if (!ticket.starts || *ticket.starts <= now) return {Style::dim, "start unknown"};
-  return {Style::plain, fmt::format("starts in ~{}", format_minutes(now, *ticket.starts))};
+  return {Style::plain, fmt::format("starts in ~{}", format_rough_duration(*ticket.starts - now))};
 }
 
 }  // namespace berth::top

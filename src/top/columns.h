@@ -28,7 +28,7 @@ struct ColumnWidths {
   std::size_t power = 0;
   std::size_t user = 4;    // of leases and tickets
   std::size_t ends = 4;    // of leases
-  std::size_t age = 7;     // of leases, since the grant: "23h 59m"
+  std::size_t age = 6;     // of leases, since the grant: "9h 59m"
   std::size_t waited = 3;  // of tickets
   std::size_t starts = 4;  // of tickets
 };
@@ -41,13 +41,10 @@ std::size_t gpu_columns_width(const ColumnWidths& columns);
 // "GeForce RTX 4090": without the vendor, which is the same for all GPUs.
 std::string_view short_gpu_name(const Gpu& gpu);
 
-// When the lease ends: "ends in 40m", "ends in ~40m" if it is an estimate, "5m overdue".
+// When the lease ends: "ends in 40m", "ends in ~40m" if it is an estimate, "5m late".
 StyledText end_text(const Record& lease, RowDetail detail, TimePoint now);
 
 // When the ticket is expected to be granted: "starts in ~40m", "start unknown".
 StyledText start_text(const TicketStatus& ticket, TimePoint now);
-
-// The time from `begin` to `end`, in whole minutes: "2h 13m", "<1m".
-std::string format_minutes(TimePoint begin, TimePoint end);
 
 }  // namespace berth::top

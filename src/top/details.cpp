@@ -149,7 +149,7 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
               fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
                           end_text(lease, RowDetail::leases, context.now).text,
                           lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                          format_minutes(lease.granted, context.now), record_title(lease)));
+                          format_rough_duration(context.now - lease.granted), record_title(lease)));
   }
   for (const AttributedProcess& one : view.processes) {
     facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
@@ -232,11 +232,11 @@ std::vector<StyledLine> lease_details(const Row& row, const RenderContext& conte
 std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& context) {
   const TicketStatus& ticket = *row.ticket;
   FactList facts(context);
-  facts.add("starts",
-            ticket.starts && *ticket.starts > context.now
-                ? fmt::format("in about {} ({})", format_minutes(context.now, *ticket.starts),
-                              format_local_time(*ticket.starts))
-                : "unknown");
+  facts.add("starts", ticket.starts && *ticket.starts > context.now
+                          ? fmt::format("in about {} ({})",
+                                        format_rough_duration(*ticket.starts - context.now),
+                                        format_local_time(*ticket.starts))
+                          : "unknown");
   facts.add("position", fmt::format("{} of {}", ticket.position, row.host->queue.size()));
   facts.add("waiting for", ticket.reason);
   add_record(facts, ticket.record, *row.host);
@@ -311,7 +311,7 @@ std::vector<StyledLine> help_lines(Charset charset) {
                       .add(Style::bad, fmt::format("90{} or more", unit)));
   add_legend(Style::plain, "ends in 40m", "announced with --time");
   add_legend(Style::plain, "ends in ~40m", "estimated from earlier runs");
-  add_legend(Style::warning, "5m overdue", "the announced or estimated end has passed");
+  add_legend(Style::warning, "5m late", "the announced or estimated end has passed");
   add_legend(Style::plain, "CPU, RAM", "of the host on which berth top runs");
   return lines;
 }

@@ -93,7 +93,7 @@ TEST_F(FrameTest, ends_come_before_the_job_and_estimates_are_marked) {
   }
   host.leases[0].request.time = 5min;
   show(some);
-  EXPECT_TRUE(has(render(), "4000002  5m overdue ")) << render();
+  EXPECT_TRUE(has(render(), "4000002  5m late ")) << render();
 }
 
 TEST_F(FrameTest, sixteen_gpus_and_the_free_one_fit_80x24) {

@@ -6,7 +6,6 @@
 
 #include "base/time_text.h"
 #include "status/status_format.h"
-#include "top/columns.h"
 #include "top/plots.h"
 
 namespace berth::top {
@@ -81,12 +80,9 @@ void add_next_free(StyledLine& line, const TopSnapshot& snapshot, const Canvas& 
     if (first == nullptr || host.next_free->at < first->next_free->at) first = &host;
   }
   if (first == nullptr) return;
-  const NextFree& next = *first->next_free;
-  const bool is_estimate = next.source == EndSource::estimated;
-  line.add(Style::plain,
-           fmt::format("{} next free: {}{} in {}{}", line.pieces.empty() ? "" : " ",
-                       format_gpu_list(next.gpus), canvas.escape(on_host(*first, snapshot)),
-                       is_estimate ? "about " : "", format_minutes(now, next.at)));
+  line.add(Style::plain, fmt::format("{} {}{}", line.pieces.empty() ? "" : " ",
+                                     format_next_free(*first->next_free, now),
+                                     canvas.escape(on_host(*first, snapshot))));
 }
 
 StyledLine usage_text(const HostUsage& usage) {

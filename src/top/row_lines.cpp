@@ -108,10 +108,11 @@ void add_compact_lease(StyledLine& line, const Record& lease, const RenderContex
   add_user(line, lease.uid, context);
   const StyledText end = end_text(lease, columns.detail, context.now);
   add_cell(line, end.style, align_left(end.text, columns.ends), columns.ends);
-  add_cell(line, Style::dim, align_left(format_minutes(lease.granted, context.now), columns.age),
+  add_cell(line, Style::dim,
+           align_left(format_rough_duration(context.now - lease.granted), columns.age),
            columns.age);
   if (const auto idle = idle_since(lease, context.now)) {
-    line.add(Style::warning, fmt::format("  idle {}", format_minutes(*idle, context.now)));
+    line.add(Style::warning, fmt::format("  idle {}", format_rough_duration(context.now - *idle)));
   }
   if (lease.request.memory) line.add(Style::dim, gap() + format_size(*lease.request.memory));
   add_title(line, lease, context);
@@ -173,10 +174,10 @@ StyledLine lease_line(const Row& row, const RenderContext& context) {
   add_cell(line, end.style, align_left(end.text, context.columns.ends), context.columns.ends);
   line.add(Style::dim, gap() + align_left(share, kShareWidth))
       .add(Style::dim,
-           fmt::format("  for {}", align_left(format_minutes(lease.granted, context.now),
+           fmt::format("  for {}", align_left(format_rough_duration(context.now - lease.granted),
                                               context.columns.age)));
   if (const auto idle = idle_since(lease, context.now)) {
-    line.add(Style::warning, fmt::format("  idle {}", format_minutes(*idle, context.now)));
+    line.add(Style::warning, fmt::format("  idle {}", format_rough_duration(context.now - *idle)));
   }
   add_title(line, lease, context);
   return line;
@@ -230,7 +231,7 @@ StyledLine ticket_line(const Row& row, const RenderContext& context) {
            context.columns.starts);
   const std::string where = row.host->is_remote ? row.host->host + ": " : "";
   line.add(Style::dim,
-           fmt::format("  waiting {}", align_left(format_minutes(record.since, context.now),
+           fmt::format("  waiting {}", align_left(format_rough_duration(context.now - record.since),
                                                   context.columns.waited)))
       .add(Style::plain,
            gap() + context.canvas.escape(where + format_request(record.request, *row.host)));
