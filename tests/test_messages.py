@@ -345,7 +345,7 @@ class Stage:
         text = re.sub(r"\b(in|of) \d+(?:\.\d+)?(?:ms|s)\b", r"\1 TIME", text)
         text = re.sub(r"\d+(?:\.\d+)?(?:ms|s) of GPU time", "TIME of GPU time", text)
         text = re.sub(r" {2,}\d+s(?=  )", "  TIME", text)  # a column
-        text = re.sub(r"\b\d+(?:\.\d+)?(?:ms|s) ago\b", "TIME ago", text)
+        text = re.sub(r"\b\d+(?:\.\d+)?(?:ms|s) (ago|late)\b", r"TIME \1", text)
         text = re.sub(r"\bby root\b", "by USER", text)
         return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?Z?", "WHEN", text)
 

@@ -395,7 +395,7 @@ def test_what_is_replaced_while_it_is_looked_at_is_in_nobodys_way(world, kind, w
         os.chmod(path, 0o777)
     os.kill(pid, signal.SIGCONT)
     assert alice.started().gpus == "0"
-    assert alice.err.read_text() == ""
+    assert alice.err.read_text() == "berth: granted GPU 0\n"
 
 
 NUMBERS = [-1, 1.5, 1e308, -1e308, 2**53, 2**63, 2**64, 10**30, "1", True, [], {}]

@@ -366,11 +366,15 @@ std::string queue_heading(const Status& status) {
   return fmt::format("Queue: {} waiting", status.queue.size());
 }
 
-std::string queue_with_reasons(const Status& status, const Terminal& terminal) {
+// `host`: the name of the host, if several are shown.
+std::string queue_with_reasons(const Status& status, const Terminal& terminal,
+                               const std::string& host = {}) {
   const TimePoint now = std::chrono::system_clock::now();
   const std::string next =
       status.next_free ? ", " + format_next_free(*status.next_free, now) : std::string();
-  return queue_heading(status) + next + "\n" + ticket_list(status, terminal, now);
+  const std::string heading =
+      fmt::format("{}{}{}{}", host, host.empty() ? "" : " - ", queue_heading(status), next);
+  return wrap_text(heading, terminal.width, 0) + "\n" + ticket_list(status, terminal, now);
 }
 
 }  // namespace
@@ -391,7 +395,7 @@ std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& t
   std::string out;
   for (const Status& host : hosts) {
     if (host.queue.empty()) continue;
-    out += fmt::format("{} - {}", terminal.escape(host.host), queue_with_reasons(host, terminal));
+    out += queue_with_reasons(host, terminal, terminal.escape(host.host));
   }
   return out.empty() ? kEmptyQueueText : out;
 }
