@@ -423,6 +423,9 @@ def test_learned_run_times_give_estimates(server, jobs):
         return json.dumps(learned)
     rewrite(server, longer)
     jobs.hold("--job", "train")
+    [lease] = leases(server).values()
+    assert lease["ends_source"] == "estimated"
+    assert server.status()["next_free"] == {"gpus": [0], "at": lease["ends"], "source": "estimated"}
     assert re.search(r"\b1h 1\d?m\b", jobs.wait().err)
     [ticket] = queue(server)
     assert ticket["starts"] is not None

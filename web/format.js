@@ -72,6 +72,15 @@ export function moment(time) {
   return today ? clock(time) : `${day(time)}, ${clock(time)}`;
 }
 
+/**
+ * A duration that is an estimate, without false precision: "about 7 h".
+ * @param {number} seconds
+ */
+export function estimate(seconds) {
+  if (seconds < 60) return "less than a minute";
+  return `about ${seconds < 3 * 3600 || seconds >= 24 * 3600 ? duration(seconds) : `${Math.round(seconds / 3600)} h`}`;
+}
+
 let skew = 0;
 
 /** The server's time in milliseconds: the clock of the viewer's computer may be wrong. */

@@ -16,6 +16,7 @@ called.
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -55,7 +56,10 @@ def __getattr__(name: str) -> object:
             value: object = getattr(import_module(f"berth.{module}"), name)
             globals()[name] = value
             return value
-    raise AttributeError(f"module 'berth' has no attribute {name!r}")
+    error = AttributeError(f"module 'berth' has no attribute {name!r}")
+    setattr(error, "name", name)  # with these, Python from 3.10 on suggests a similar name
+    setattr(error, "obj", _sys.modules[__name__])
+    raise error
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from typing import TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, cast
+from typing import (TYPE_CHECKING, Any, Awaitable, Callable, Generic, Iterable, Iterator, Optional, TypeVar, Union, cast,
+                    overload)
 
 from . import _native, _request
 from ._errors import UsageError
@@ -93,12 +94,21 @@ class Job(Generic[R]):
         return function
 
 
-def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]:
+@overload
+def job(count: Callable[..., R]) -> Job[R]: ...
+
+
+@overload
+def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]: ...
+
+
+def job(count: Union[Callable[..., R], int, None] = None,
+        **request: Unpack[_request.Request]) -> Union[Job[R], Callable[[Callable[..., R]], Job[R]]]:
     """A decorator: each call of the function waits for GPUs, and releases them when it returns.
 
-    Takes the arguments of `acquire`. With `mem="auto"` a call reserves as much memory as earlier calls needed. The
-    first call gets a whole GPU and is measured; other calls of the same function wait for it. The job type is the
-    script and the function.
+    Takes the arguments of `acquire`; without any, `@berth.job` needs no parentheses. With `mem="auto"` a call reserves
+    as much memory as earlier calls needed. The first call gets a whole GPU and is measured; other calls of the same
+    function wait for it. The job type is the script and the function.
 
     >>> import berth, os
     >>> @berth.job(mem="auto")
@@ -114,7 +124,7 @@ def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Cal
     (0.2, '0')
     """
     if callable(count):
-        raise UsageError("job: the decorator needs parentheses; write @berth.job()")
+        return Job(count, None, request)
 
     def decorate(function: Callable[..., R]) -> Job[R]:
         return Job(function, count, request)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Union
 
 from . import _cuda, _environment, _native, _request
-from ._errors import UsageError
+from ._errors import Impossible, UsageError
 from ._program import program
 from ._waiting import WaitReporter, logger
 
@@ -110,7 +110,7 @@ class Lease(_native.Releasable):
             logger.info("released lease %s", self.id)
         elif self._pid == os.getpid():
             logger.warning("lease %s lasts until these processes end: %s", self.id,
-                           self._handle.holders() or "processes that are not visible from here")
+                        self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property
@@ -207,13 +207,19 @@ _inherited: list[Lease] = []
 _enclosing_lease: contextvars.ContextVar[Optional[Lease]] = contextvars.ContextVar("berth_lease", default=None)
 
 
+def enclosing_lease() -> Optional[Lease]:
+    """The lease of the innermost `with berth.gpus()` block of this thread or task, unless it has ended."""
+    lease = _enclosing_lease.get()
+    return None if lease is None or lease.released else lease
+
+
 def _restrictions(parsed: _request.ParsedRequest) -> tuple[Optional[str], str]:
     """The value of CUDA_VISIBLE_DEVICES that restricts the request, and the id of the lease that provides the GPUs
     ("": the queue)."""
-    outer = parsed.within or _enclosing_lease.get()
     if parsed.within is not None and parsed.within.released:
         raise UsageError(f"within: lease {parsed.within.id} has ended; omit within= to wait in the queue")
-    if outer is None or outer.released:
+    outer = parsed.within or enclosing_lease()
+    if outer is None:
         return _environment.outer_restrictions()
     return None, outer.id
 
@@ -227,17 +233,57 @@ def _make_selector(parsed: _request.ParsedRequest) -> Optional[Callable[[], list
     return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and matches(gpu)]
 
 
+def _stay_on_own_gpus(parsed: _request.ParsedRequest, within: str) -> tuple[dict[str, str], int]:
+    """The values of the request, and how many MiB of its memory this process uses already.
+
+    CUDA keeps the GPUs that it was started with. So a process that computes without a lease, because it has released
+    one, asks for these GPUs again. It does not count as a stranger to itself, nor do the user's other processes that
+    stay there between two leases: they would wait for each other.
+    """
+    values = parsed.values
+    if within or not parsed.set_environment or parsed.selector is not None or _cuda.started_by() is None:
+        return values, 0
+    from ._gpu import status
+
+    def strangers(gpu: Gpu, user: Optional[str]) -> int:
+        return sum(process.lease is None and process.user == user for process in gpu.processes)
+
+    own = [(gpu, process) for gpu in status() for process in gpu.processes
+           if process.pid == os.getpid() and process.lease is None]
+    named = values["gpu"].split(",") if "gpu" in values else []
+    may_stay = all((not named or str(gpu.index) in named or gpu.uuid in named)
+                   and not any(lease.exclusive for lease in gpu.leases) for gpu, _ in own)
+    if not may_stay or int(values.get("count", len(named) or 1)) != len(own):
+        return values, 0
+    accepted = max(strangers(gpu, process.user) for gpu, process in own)
+    changed = {"gpu": ",".join(str(gpu.uuid) for gpu, _ in own), "count": str(len(own)),
+               "processes": str(max(accepted, int(values.get("processes", 0))))}
+    return {**values, **changed}, min(process.memory_mib or 0 for _, process in own)
+
+
 def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for a lease; None if `interrupt` was cancelled."""
     program()
     _native.prefetch_snapshot()
     visible, within = _restrictions(parsed)
     reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
-    try:
-        return _native.acquire(parsed.values, parsed.no_wait, visible, within, parsed.command, interrupt,
+
+    def acquire(values: dict[str, str], mib_in_use: int) -> Optional[_native.Lease]:
+        return _native.acquire(values, parsed.no_wait, visible, within, mib_in_use, parsed.command, interrupt,
                                reporter.report_wait, reporter.report_notice, _make_selector(parsed))
+
+    values, mib_in_use = _stay_on_own_gpus(parsed, within)
+    try:
+        native = acquire(values, mib_in_use)
+    except Impossible:
+        if values is parsed.values:
+            raise
+        native = acquire(parsed.values, 0)  # the request excludes the process's own GPUs, by their name for example
     finally:
         reporter.clear_line()
+    if native is not None and reporter.has_waited:
+        reporter.report_grant(_gpus_text(native.describe(parsed.ids)[3]["BERTH_GPUS"]))
+    return native
 
 
 def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
@@ -260,7 +306,8 @@ def _warn_if_cuda_started(lease: Lease) -> None:
     if _native.getenv([_environment.VISIBLE_DEVICES]) == [lease.environment[_environment.VISIBLE_DEVICES]]:
         return
     started_by = _cuda.started_by()
-    if started_by is not None:
+    pid = os.getpid()
+    if started_by is not None and not all(any(process.pid == pid for process in gpu.processes) for gpu in lease.gpus):
         warnings.warn(
             f"CUDA was already started ({started_by}), so this process keeps the GPUs that were visible then, not "
             f"those of lease {lease.id}; acquire the lease before any code uses a GPU", RuntimeWarning, stacklevel=5)
@@ -280,9 +327,31 @@ def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], o
 def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
     """Waits for GPUs and leases them until `release()`, or until this process ends, even by SIGKILL.
 
-    Takes `count` (default: 1) and the keywords of `berth._request.Request`: gpu, name, mem, min_mem, util, mem_util,
-    processes, policy, time, job, label, no_wait, timeout, selector; ids, set_environment, placeholder, on_wait,
-    progress, command, within.
+    Which GPUs:
+        count        number of GPUs, granted together (default: 1)
+        gpu          only these: 0, "0,2", "0-3", "all", or a list of indices and UUIDs
+        name         only GPUs with this text in their name, such as "3090"
+        min_mem      only GPUs with at least this much memory, such as "40GiB"
+        util, mem_util   only GPUs with at most this utilization, in percent
+        processes    accept GPUs with up to this many processes that have no lease
+        policy       "spread" (the emptiest, default), "pack" (the fullest) or "random"
+        selector     function that gets a `Gpu` and returns whether it may be used
+
+    How to share, wait and run:
+        mem          share the GPUs, and reserve this much memory on each, such as "8GiB"; "auto": what earlier runs
+                     needed; "all" (default): whole GPUs
+        job          job type under which Berth learns the memory and run time
+        time         expected run time, such as "2h", seconds or a timedelta
+        timeout      raise NotGranted after waiting this long, such as "10m"
+        no_wait      raise NotGranted at once if the GPUs are not free
+        label        text that `berth status` shows
+        on_wait      function that gets a `Waiting` when the wait begins and at each change
+        progress     whether to show a line on stderr during the wait (default: on a terminal)
+        command      command that `berth status` shows (default: the command line)
+        ids          form of the GPUs in CUDA_VISIBLE_DEVICES: "index" (default) or "uuid"
+        set_environment  False leaves os.environ alone (default: True)
+        placeholder  True, or a function that gets each device number: use a little memory of the GPUs
+        within       lease of this process from which to take the GPUs
 
     Raises NotGranted, Impossible, NoDriver, HarbourError, NotYours, or UsageError for invalid arguments.
 
@@ -451,10 +520,7 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     from ._gpu import status
 
     program()
-    unknown = [name for name in choice if name not in _request.Choice.__annotations__]
-    if unknown:
-        raise TypeError(f"{unknown[0]!r} is not a keyword of select; valid keywords: "
-                        f"{', '.join(sorted(_request.Choice.__annotations__))}")
+    _request.check_keywords(choice, _request.Choice.__annotations__, "select")
     parsed = _request.parse(count, choice)
     visible, within = _restrictions(parsed)
     reporter = WaitReporter(None, False)

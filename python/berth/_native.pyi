@@ -39,6 +39,7 @@ def acquire(
     no_wait: bool,
     visible_devices: Optional[str],
     within: str,
+    mib_in_use: int,
     command: str,
     interrupt: Optional[Interrupt],
     on_wait: Callable[[int, int, str, Optional[float]], None],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import sys
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, 
 
 from . import _native
 from ._errors import UsageError
+from ._waiting import logger
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -116,8 +118,30 @@ def _job_text(name: str, value: object) -> str:
     return _checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
 
 
+_MIN_BYTES = 64 << 20  # less than a CUDA context alone takes
+_DECIMAL_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+
+
 def _size_text(name: str, value: object) -> str:
-    return _checked_text(name, value) if isinstance(value, str) else f"{_number_text(name, value)}B"
+    if isinstance(value, str):
+        return _checked_text(name, value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{name}: {value!r} is neither a text such as '8GiB' nor a whole number of bytes")
+    if value < _MIN_BYTES and (value != 0 or name == "mem"):
+        example = f"{value}GiB" if 0 < value < 1024 else "8GiB"
+        raise UsageError(f"{name}: {value} is a number of bytes, and less than any job needs; write '{example}'")
+    return f"{value}B"
+
+
+@functools.lru_cache(maxsize=None)
+def _explain_decimal_size(name: str, text: str) -> None:
+    """Says once what a size in decimal units is: users who write 8GB may mean 8GiB."""
+    size = text.strip()
+    factor = _DECIMAL_UNITS.get(size[-2:].lower())
+    if factor is not None:
+        with contextlib.suppress(ValueError):  # not a number: the check of the value says so
+            gib = float(size[:-2]) * factor / (1 << 30)
+            logger.warning("%s: %s means %.3g GiB; write '%siB' if you mean that", name, size, gib, size[:-1])
 
 
 def _duration_text(name: str, value: object) -> str:
@@ -185,15 +209,38 @@ def _default_request() -> ParsedRequest:
     return ParsedRequest({}, command=command_line())
 
 
+# Keywords that users of other tools, and of the command line, try.
+_SYNONYMS = {
+    "memory": "mem", "vram": "mem", "gpu_mem": "mem", "n": "count", "num": "count", "gpus": "count", "ngpus": "count",
+    "n_gpus": "count", "nb_gpus": "count", "num_gpus": "count", "device": "gpu", "devices": "gpu", "gpu_id": "gpu",
+    "gpu_ids": "gpu", "max_util": "util", "max_mem_util": "mem_util", "max_processes": "processes", "nowait": "no_wait",
+    "duration": "time", "walltime": "time", "type": "job", "jobstr": "job",
+    "comment": "label", "filter": "selector", "model": "name", "gpu_name": "name",
+}  # fmt: skip
+
+
+def check_keywords(given: Iterable[str], known: Iterable[str], what: str) -> None:
+    """Raises TypeError if a keyword is not known, and names the one that was probably meant."""
+    valid = sorted(known)
+    for name in given:
+        if name in valid:
+            continue
+        plain = name.lower().replace("-", "_")
+        similar = [plain] if plain in valid else [_SYNONYMS.get(plain, "")]
+        if similar[0] not in valid:
+            import difflib  # only here, because most programs never need it
+
+            similar = difflib.get_close_matches(plain, valid, n=1)
+        remedy = f"did you mean {similar[0]!r}?" if similar else f"valid keywords: {', '.join(valid)}"
+        raise TypeError(f"{name!r} is not a keyword of {what}; {remedy}")
+
+
 def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
     """Checks the keywords of a call; a keyword that is None counts as omitted."""
     if count is None and not request:
         return _default_request()
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
-    for name in given:
-        if name not in _CONVERTERS and name not in _OPTIONS:
-            known = ", ".join(sorted(_OPTIONS.union(_CONVERTERS)))
-            raise TypeError(f"{name!r} is not a keyword of a request; valid keywords: {known}")
+    check_keywords(given, _OPTIONS.union(_CONVERTERS), "a request")
     for name in _CALLABLES:
         if name in given and not callable(given[name]):
             raise UsageError(f"{name}: {given[name]!r} is not a function")
@@ -207,6 +254,9 @@ def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
     if given.get("mem") == "auto":
         given.setdefault("job", script_type())
     values = {name: convert(name, given[name]) for name, convert in _CONVERTERS.items() if name in given}
+    for name in ("mem", "min_mem"):
+        if name in values:
+            _explain_decimal_size(name, values[name])
     options = {name: given[name] for name in _OPTIONS if name in given}
     options["command"] = clean(str(given["command"])) if "command" in given else command_line()
     return ParsedRequest(values, **options)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import subprocess
-from typing import Any, Mapping, Optional, Sequence, Union
+from typing import Any, FrozenSet, Mapping, Optional, Sequence, Union
 
 from . import _native, _request
 from ._errors import UsageError
@@ -12,6 +13,11 @@ from ._lease import acquire
 
 Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 _REQUEST_KEYWORDS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)
+
+
+def _subprocess_keywords() -> FrozenSet[str]:
+    popen = inspect.signature(subprocess.Popen.__init__).parameters
+    return frozenset({*popen, "input", "capture_output", "check"}) - {"self", "args", "timeout"}
 
 
 def _to_text(word: object) -> str:
@@ -32,6 +38,7 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     """
     if not args:
         raise UsageError("run: no command; say what to run, such as ['python', 'train.py']")
+    _request.check_keywords(keywords, _REQUEST_KEYWORDS | _subprocess_keywords(), "run")
     request = {name: value for name, value in keywords.items() if name in _REQUEST_KEYWORDS}
     options = {name: value for name, value in keywords.items() if name not in _REQUEST_KEYWORDS}
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)

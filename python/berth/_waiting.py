@@ -15,6 +15,24 @@ if TYPE_CHECKING:
 logger = logging.getLogger("berth")
 
 
+class _LastResort(logging.Handler):
+    """Prints warnings of Berth if the program has not configured logging. Python would print them without a name."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if logging.lastResort is not None and not logging.root.handlers and logger.handlers == [self]:
+            _print(f"berth: {record.getMessage()}")
+
+
+logger.addHandler(_LastResort(logging.WARNING))
+
+
+def _print(text: str, end: str = "\n") -> None:
+    """Prints to stderr. A failure is ignored: the request waits all the same."""
+    if sys.stderr is not None:  # print() would use stdout instead
+        with contextlib.suppress(OSError, ValueError):
+            print(text, end=end, file=sys.stderr, flush=True)
+
+
 class Waiting(NamedTuple):
     """The state of a request that waits, for `on_wait`."""
 
@@ -27,17 +45,19 @@ class Waiting(NamedTuple):
     """The estimated start, if the run times of the jobs ahead are known; otherwise None."""
 
     def __str__(self) -> str:
-        text = f"position {self.position} of {self.length}: {self.reason}" if self.position else self.reason
-        if self.starts is not None:
-            seconds = int(self.starts.timestamp() - time.time())
-            if seconds > 0:
-                text += f"; expected to start in about {_format_duration(seconds)}"
-        return text
+        parts = []
+        seconds = int(self.starts.timestamp() - time.time()) if self.starts is not None else 0
+        if seconds > 0:
+            parts.append(f"starts in about {_format_duration(seconds)}")
+        if self.position:
+            parts.append(f"position {self.position} of {self.length}")
+        return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
 
 
-def _format_duration(seconds: int) -> str:
+def _format_duration(duration: float) -> str:
+    seconds = int(duration)
     if seconds < 90:
-        return f"{seconds}s"
+        return f"{seconds}s" if seconds else "<1s"
     return f"{seconds // 60}m" if seconds < 5400 else f"{seconds // 3600}h {seconds % 3600 // 60}m"
 
 
@@ -50,7 +70,8 @@ class WaitReporter:
         self._on_wait = on_wait
         self._progress = progress
         self._line_shown = False
-        self._reported = False
+        self._wait_start: Optional[float] = None  # None: the request has not waited
+        self._silent = False
 
     def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
         """Called by the native module when the request begins to wait, and when its position or reason changes."""
@@ -62,10 +83,12 @@ class WaitReporter:
             reason += f"; this program itself holds {leases}: call release() on leases that it no longer needs"
         waiting = Waiting(position, length, reason, when)
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
-        show_line = sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
-        silent = self._on_wait is None and not show_line and not self._reported
-        logger.log(logging.WARNING if silent else logging.INFO, "waiting, %s", waiting)
-        self._reported = True
+        show_line = self._shows_line()
+        is_first = self._wait_start is None
+        if is_first:
+            self._wait_start = time.monotonic()
+            self._silent = self._on_wait is None and not show_line
+        logger.log(logging.WARNING if is_first and self._silent else logging.INFO, "waiting, %s", waiting)
         if show_line:
             self._show(f"berth: waiting, {waiting}")
         if self._on_wait is not None:
@@ -76,24 +99,32 @@ class WaitReporter:
         self.clear_line()
         logger.warning("%s", text)
 
+    @property
+    def has_waited(self) -> bool:
+        return self._wait_start is not None
+
+    def report_grant(self, gpus: str) -> None:
+        """Called when a request that has waited was granted `gpus`."""
+        assert self._wait_start is not None
+        text = f"granted {gpus} after {_format_duration(time.monotonic() - self._wait_start)}"
+        logger.log(logging.WARNING if self._silent else logging.INFO, "%s", text)
+        if self._shows_line():
+            _print(f"berth: {text}")
+
+    def _shows_line(self) -> bool:
+        return sys.stderr is not None and sys.stderr.isatty() if self._progress is None else self._progress
+
     def clear_line(self) -> None:
         """Removes the line from the terminal."""
         if self._line_shown:
-            self._print("\r\033[K", end="")
+            _print("\r\033[K", end="")
         self._line_shown = False
 
     def _show(self, text: str) -> None:
         if sys.stderr is None or not sys.stderr.isatty():
-            self._print(text)
+            _print(text)
             return
         with contextlib.suppress(OSError):  # the terminal was closed
             room = (os.get_terminal_size(sys.stderr.fileno()).columns or 80) - 1
-            self._print(f"\r{text[:room]}\033[K", end="")
+            _print(f"\r{text[:room]}\033[K", end="")
             self._line_shown = True
-
-    @staticmethod
-    def _print(text: str, end: str = "\n") -> None:
-        """Prints to stderr. A failure is ignored: the request waits all the same."""
-        if sys.stderr is not None:  # print() would use stdout instead
-            with contextlib.suppress(OSError, ValueError):
-                print(text, end=end, file=sys.stderr, flush=True)

@@ -140,11 +140,13 @@ class ProbeInterruptScope {
 // Null if the wait was cancelled.
 std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
                                            std::optional<std::string> visible_devices,
-                                           std::string parent_lease, std::string command,
-                                           Interrupt* given_interrupt, nb::object on_wait,
-                                           nb::object on_notice, nb::object selector) {
+                                           std::string parent_lease, std::uint64_t mib_in_use,
+                                           std::string command, Interrupt* given_interrupt,
+                                           nb::object on_wait, nb::object on_notice,
+                                           nb::object selector) {
   AcquireRequest request =
       make_python_request(values, no_wait, std::move(visible_devices), std::move(parent_lease));
+  subtract_memory_in_use(request, mib(mib_in_use));
   Interrupt& interrupt = given_interrupt != nullptr ? *given_interrupt : thread_interrupt();
   const SignalWakeup signals(interrupt);
   PythonCallbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice),
@@ -368,8 +370,8 @@ void define_lease(nb::module_& module) {
       .def("notices", &PythonLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
-             "within"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a, "on_notice"_a,
-             "selector"_a.none());
+             "within"_a, "mib_in_use"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a,
+             "on_notice"_a, "selector"_a.none());
   module.def("has_profile", &has_profile, "job"_a, "count"_a);
   module.def(
       "job_type",

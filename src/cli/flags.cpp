@@ -134,7 +134,7 @@ Option& Flags::add(const char* names, const char* type, const char* help, ValueP
   option.name = all.substr(comma == std::string_view::npos ? 0 : comma + 1);
   option.type = type;
   option.help = help;
-  option.group = option.is_argument() ? "Arguments" : group_;
+  option.group = option.is_argument() && !group_.empty() ? "Arguments" : group_;
   option.parse = std::move(parse);
   return options_.emplace_back(std::move(option));
 }
@@ -297,7 +297,7 @@ Result<Flags::Asked> Flags::parse(std::span<const char* const> words) {
 std::string Flags::format_usage() const {
   std::string text = " [OPTIONS]";
   for (const Option& option : options_) {
-    if (!option.is_argument()) continue;
+    if (!option.is_argument() || option.group.empty()) continue;
     const bool many = option.repeatable || option.type == "...";
     const std::string name = option.name + (many ? "..." : "");
     text += option.required ? fmt::format(" {}", name) : fmt::format(" [{}]", name);

@@ -328,9 +328,10 @@ Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
   return release_selected_leases(std::move(locked), std::move(selection));
 }
 
-Result<std::vector<Record>> release_own_leases() {
+Result<std::vector<Record>> release_own_leases(const RecordFilter& filter) {
   LockedHarbour locked = TRY(lock_harbour());
   std::vector<Record> own = TRY(find_own_shell_leases(locked));
+  std::erase_if(own, [&](const Record& lease) { return !filter(lease); });
   return release_selected_leases(std::move(locked), {std::move(own), std::nullopt});
 }
 

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "harbour/bell.h"
 #include "profile/needs_estimate.h"
+#include "schedule/plan.h"
 #include "status/host_view.h"
 
 namespace berth {
@@ -69,8 +70,15 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
   const NeedsEstimate estimate = profile ? estimate_needs(*profile) : NeedsEstimate{};
   const auto before =
       std::tuple(record.request.memory, record.request.time, record.is_profiling_run);
-  if (options.use_time && estimate.time) record.request.time = *estimate.time;
-  if (options.use_memory) record.request.memory = estimate.memory;
+  if (options.use_time && estimate.time) {
+    record.request.time = *estimate.time;
+    record.time_is_estimated = true;
+  }
+  if (options.use_memory) {
+    record.request.memory = estimate.memory;
+    if (estimate.memory)
+      record.request.memory = memory_beside(*estimate.memory, options.memory_in_use);
+  }
   if (options.min_memory) {
     record.request.memory = std::max(record.request.memory.value_or(Bytes{}), *options.min_memory);
   }
@@ -87,6 +95,14 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
     record.is_profiling_run = record.holder == HolderKind::job && !has_run && !estimate.memory;
   }
   return before != std::tuple(record.request.memory, record.request.time, record.is_profiling_run);
+}
+
+Bytes memory_beside(Bytes needed, Bytes in_use) {
+  if (in_use == Bytes{}) return needed;
+  constexpr Bytes kLeast = mib(64);
+  // The process has its context already, for which the scheduler keeps this margin free.
+  const std::uint64_t present = in_use.count + kContextMargin.count;
+  return needed.count > present + kLeast.count ? Bytes{needed.count - present} : kLeast;
 }
 
 Bytes memory_after_oom(Bytes previous) {

@@ -29,6 +29,13 @@ class Context:
         if result != 0:
             raise RuntimeError(f"CUDA error {{result}}")
 
+    def push(self):
+        self.check(CUDA.cuCtxPushCurrent_v2(self.handle))
+
+    @staticmethod
+    def pop():
+        Context.check(None, CUDA.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p())))
+
     def detach(self):
         self.check(CUDA.cuCtxDestroy_v2(self.handle))
 """
@@ -72,6 +79,13 @@ class Device:
 
     def make_context(self):
         return simulated_cuda.Context(self.number)
+
+Context = simulated_cuda.Context
+
+def mem_alloc(size):
+    pointer = simulated_cuda.ctypes.c_uint64()
+    Context.check(None, simulated_cuda.CUDA.cuMemAlloc_v2(simulated_cuda.ctypes.byref(pointer), size))
+    return pointer
 """,
 }
 

@@ -179,7 +179,7 @@ def test_inside_berth_run_the_lease_is_the_outer_one(python):
     ("gpu='x'", "UsageError", "gpu: 'x'"),
     ("gpu=3.5", "UsageError", "gpu: 3.5"),
     ("mem='much'", "UsageError", "'much'"),
-    ("mem=0", "UsageError", "mem: '0B'"),
+    ("mem=0", "UsageError", "mem: 0 is a number of bytes"),
     ("mem=[1]", "UsageError", "mem: [1]"),
     ("util=101", "UsageError", "util: '101'"),
     ("policy='best'", "UsageError", "policy: 'best'"),
@@ -231,7 +231,7 @@ def test_not_granted(python):
                 say(problem)
     """).splitlines()
     assert len(said) == 3 and all(" 0,1,2,3 leased " in one for one in said)
-    assert "no_wait=" in said[0]
+    assert said[0].startswith("not free now: ")
     assert "10ms" in said[2] and "timeout=" in said[2]
 
 
@@ -377,7 +377,7 @@ def test_a_selector_chooses(python):
         try:
             berth.acquire(2, selector=lambda gpu: gpu.index == 1, no_wait=True)
         except berth.NotGranted as problem:
-            say([word in str(problem) for word in ("no_wait=", "selector", "1 of 4")])
+            say([word in str(problem) for word in ("not free now: ", "selector", "1 of 4")])
         try:
             berth.acquire(5, selector=lambda gpu: True)
         except berth.Impossible as problem:
@@ -612,7 +612,21 @@ def test_jobs_in_a_pool_and_as_generators(python):
 
 
 @pytest.mark.parametrize("code, message", [
-    ("@berth.job\ndef train(): ...", "@berth.job()"),
+    ("berth.acquire(mem=8)", "mem: 8 is a number of bytes, and less than any job needs; write '8GiB'"),
+    ("berth.acquire(mem=0)", "mem: 0 "),
+    ("berth.acquire(mem=24000)", "write '8GiB'"),
+    ("berth.acquire(min_mem=8)", "min_mem: 8 "),
+    ("berth.acquire(mem=8.5)", "mem: 8.5 is neither"),
+    ("berth.acquire(memory='8GiB')", "'memory' is not a keyword of a request; did you mean 'mem'?"),
+    ("berth.acquire(gpus=2)", "did you mean 'count'?"),
+    ("berth.gpus(nowait=True)", "did you mean 'no_wait'?"),
+    ("berth.acquire(max_util=10)", "did you mean 'util'?"),
+    ("berth.acquire(Label='x')", "did you mean 'label'?"),
+    ("berth.acquire(polcy='pack')", "did you mean 'policy'?"),
+    ("berth.acquire(xyz=1)", "valid keywords: command, count, "),
+    ("berth.run('true', memory='8GiB')", "'memory' is not a keyword of run; did you mean 'mem'?"),
+    ("berth.run('true', stdoutt=1)", "did you mean 'stdout'?"),
+    ("berth.select(mem='8GiB')", "'mem' is not a keyword of select; did you mean 'min_mem'?"),
     ("berth.run([])", "run: "),
     ("berth.acquire(no_wait='yes')", "no_wait: 'yes'"),
     ("berth.acquire(within='x')", "within: 'x'"),
@@ -632,6 +646,27 @@ def test_a_wrong_request_of_a_job_is_refused_where_it_is_written(python):
         except TypeError as problem:
             say("'memory'" in str(problem))
     """) == "True"
+
+
+def test_a_job_without_parentheses(python):
+    assert python.says("""
+        @berth.job
+        def train(lr):
+            "Trains."
+            return lr, os.environ["CUDA_VISIBLE_DEVICES"], berth.status()[0].leases[0].label
+        import os
+        say(train(0.1), train.__name__, train.__doc__, [gpu.state for gpu in berth.status()][0])
+    """) == "(0.1, '0', '__main__.train') train Trains. free"
+
+
+def test_a_decimal_size_is_explained_once(python):
+    result = python.run("""
+        for size in ("8GB", "8GB", "8GiB", "all"):
+            with berth.gpus(mem=size) as lease: say(berth.status()[0].leases[0].memory_mib)
+    """)
+    assert (result.returncode, result.stdout.split()) == (0, ["7629", "7629", "8192", "None"]), result
+    [line] = result.stderr.splitlines()
+    assert line == "berth: mem: 8GB means 7.45 GiB; write '8GiB' if you mean that"
 
 
 CUDA = """

@@ -8,6 +8,7 @@ import signal
 import pytest
 from conftest import assert_one_line_error
 from leasing import eventually, jobs, state_of  # noqa: F401
+from compat_scripts import SIMULATED_CUDA
 from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
 from waiting import LIMIT
 
@@ -171,6 +172,15 @@ def test_inside_a_lease_the_lease_counts(grn, jobs):
 
 
 # Which GPUs.
+
+def test_start_and_the_callers_variable_with_no_gpu_in_common(grn, jobs):
+    start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "2,3"})
+    variable = {"CUDA_VISIBLE_DEVICES": "0"}
+    result = compat(grn, "job.py", env=variable, **in_scripts(grn))
+    [said] = [line for line in result.stderr.splitlines() if line.startswith("berth.Impossible")]
+    assert "CUDA_VISIBLE_DEVICES" in said and "grn-start" in said and "2, 3" in said
+    assert_one_line_error(grn.run("grn-run", "true", env=variable), 69, "grn-start")
+
 
 @pytest.mark.parametrize("value, shown", [("0,1", "{0, 1}"), ("3", "{3}"), ("1, 0", "{0, 1}"),
                                           ("0,2,-1,1", "{0, 2}"), ("00", "{0}")])
@@ -367,6 +377,22 @@ print(calls)
     assert good(code(grn, text)) == "[('quick', 7, 8, '0'), ('f', 7, 8, '0'), ('f', 9, 1, '0')]\n"
 
 
+def test_a_profile_that_does_not_take_the_arguments(grn):
+    """As in GRN's JAX example: it is not called, and the job is measured itself."""
+    text = """\
+calls = []
+@grn.job()
+def train_job(epochs, batch_size): calls.append((epochs, batch_size)); return "trained"
+@train_job.profile
+def _(): calls.append("profile")
+print(train_job(epochs=1, batch_size=128), train_job(epochs=2, batch_size=128), calls)
+"""
+    result = code(grn, text)
+    assert (result.returncode, result.stdout) == (0, "trained trained [(1, 128), (2, 128)]\n"), result
+    [warning] = result.stderr.splitlines()
+    assert "profile" in warning and "::_ " in warning and "::train_job" in warning
+
+
 @pytest.mark.parametrize("error", ["RuntimeError", "MemoryError", "SystemExit", "KeyboardInterrupt"])
 def test_a_profile_that_fails(grn, error):
     """The GPU is free again, the job does not run, and the next call tries the profile again."""
@@ -486,25 +512,131 @@ except berth.NoDriver as error:
     assert good(code(grn, text)) == "runs\nmine\n"
 
 
+# grn-run and @grn.job: each call is placed and measured on its own.
+
+# Two of these do not fit on one GPU. Those with a number wait for the others, so that they surely run at the same time.
+BIG = """\
+import grn, os, pathlib, subprocess, sys, time
+
+@grn.job()
+def big(number):
+    subprocess.run(["berth-sim-job", "--quiet", "--mem", "13GiB", "--samples", "4"], check=True)
+    here = pathlib.Path(sys.argv[0]).parent
+    if number:
+        (here / f"inside{number}").touch()
+        end = time.monotonic() + 60
+        while len(list(here.glob("inside*"))) < 3 and time.monotonic() < end:
+            time.sleep(0.02)
+    print(number, os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+
+if __name__ == "__main__":
+    big(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("commands", [
+    ["bash three.sh"],
+    ["python big.py 1", "python big.py 2", "python big.py 3"],
+])
+def test_jobs_below_run_use_all_gpus(grn, commands):
+    script(grn, "big.py", BIG)
+    script(grn, "three.sh", "for i in 1 2 3; do python big.py $i & done; wait\n")
+    assert good(grn.run("grn-run", "python big.py 0", **in_scripts(grn))) == "0 0\n"
+    result = grn.run("grn-run", *commands, **in_scripts(grn))
+    assert result.returncode == 0, result
+    said = [line.split() for line in result.stdout.splitlines()]
+    assert sorted(number for number, _ in said) == ["1", "2", "3"]
+    assert len({gpu for _, gpu in said}) == 3
+    history = [json.loads(line) for line in grn.berth("log", "--json").stdout.splitlines()]
+    measured = [entry for entry in history if entry["label"].endswith("big.py::big")]
+    assert [entry["memory_mib"] is None for entry in measured] == [True, False, False, False], history
+    assert all_free(grn)
+
+
+def test_a_job_below_run_on_the_only_gpu(grn, jobs):
+    """The lease of grn-run itself is given up; a command without a job keeps it."""
+    grn.use("1x24GiB")
+    script(grn, "job.sh", "echo $CUDA_VISIBLE_DEVICES; python job.py; echo over; read -r line; exit 0\n")
+    job = jobs.start("grn-run", "bash job.sh", **in_scripts(grn))
+    eventually(lambda: job.out == "0\nover\n", "the end of the job")
+    assert [note["state"] for note in notes(grn)] == ["leased"]
+    assert all_free(grn), "the command still runs, but its lease was given up"
+    assert job.end() == 0
+
+
+def test_jobs_below_run_keep_its_restrictions(grn, jobs):
+    script(grn, "job.sh", "$SETTING python job.py\n")
+    good(grn.run("grn-run", "bash job.sh", env={"CUDA_VISIBLE_DEVICES": "3,2"}, **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "2"
+    good(grn.run("grn-run", "bash job.sh", env={"SETTING": "env CUDA_VISIBLE_DEVICES=3"}, **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "3"
+    start_server(jobs, env={"CUDA_VISIBLE_DEVICES": "1"})
+    good(grn.run("grn-run", "bash job.sh", **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "1"
+    good(grn.berth("run", "--gpu", "3", "--", "grn-run", "bash job.sh", **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "3"
+
+
+def test_a_job_below_two_runs(grn):
+    """Both give up their leases."""
+    grn.use("1x24GiB")
+    script(grn, "job.sh", "python job.py; berth status --json\n")
+    result = good(grn.run("grn-run", "grn-run 'bash job.sh'", **in_scripts(grn)))
+    assert [note["state"] for note in notes(grn)] == ["leased"]
+    assert [gpu["state"] for gpu in json.loads(result)["gpus"]] == ["free"]
+
+
+def test_a_lease_below_run_counts_for_the_jobs_in_it(grn):
+    good(grn.run("grn-run", "berth run --gpu 0 -- python -m berth.compat job.py", **in_scripts(grn)))
+    assert notes(grn)[-1]["gpu"] == "0"
+
+
+@pytest.mark.parametrize("text", ["import grn", "  import os, grn", "from grn import job", "import os.path, grn as g"])
+def test_a_script_that_imports_grn_needs_no_gpu_itself(grn, jobs, text):
+    grn.use("1x24GiB")
+    holder = jobs.hold()
+    script(grn, "free.py", f"print('runs')\nif 1:\n  pass\n{text.strip()}\nprint('end')\n")
+    assert good(grn.run("grn-run", "python free.py", **in_scripts(grn))) == "runs\nend\n"
+    assert holder.runs
+
+
 # grn-run
 
-def test_run_one_after_another(grn):
-    """A failure does not keep the others from running, and is passed on."""
-    commands = ["sh -c 'echo one $CUDA_VISIBLE_DEVICES; exit 3'", "no-such-program",
-                "sh -c 'echo \"two  words\"; exit 4'"]
+def test_run_passes_the_first_failure_on(grn):
+    """A failure does not keep the others from running."""
+    commands = ["sh -c 'echo one; exit 3'", "no-such-program", "sh -c 'echo \"two  words\"; exit 4'"]
     result = grn.run("grn-run", "-d", *commands)
-    assert (result.returncode, result.stdout) == (3, "one 0\ntwo  words\n")
+    assert (result.returncode, sorted(result.stdout.splitlines())) == (3, ["one", "two  words"])
     assert "'no-such-program'" in result.stderr
     assert grn.run("grn-run", "true", "no-such-program").returncode == 127
     assert grn.run("grn-run", "sh -c 'kill -9 $$'").returncode == 137
     assert all_free(grn)
 
 
-def test_run_starts_the_next_when_the_first_has_ended(grn, jobs):
-    job = jobs.start("grn-run", "sh -c 'echo first; read -r line; echo over'", "echo second")
-    eventually(lambda: job.out == "first\n", "the first command")
-    assert job.end() == 0
-    assert job.out == "first\nover\nsecond\n"
+def test_run_starts_all_at_once(grn, jobs):
+    """Each on its own GPU."""
+    command = "sh -c 'echo $CUDA_VISIBLE_DEVICES; read -r line; exit 0'"
+    job = jobs.start("grn-run", command, command, command)
+    eventually(lambda: sorted(job.out.splitlines()) == ["0", "1", "2"], "three commands that run")
+    labels = [lease["label"] for gpu in grn.status()["gpus"] for lease in gpu["leases"]]
+    assert labels == [command.replace("'", "")] * 3
+    hidden = jobs.start("grn-run", command, env={"BERTH_COMMANDS": "hidden"})
+    eventually(lambda: hidden.out == "3\n", "the fourth command")
+    assert [lease["label"] for lease in grn.status()["gpus"][3]["leases"]] == ["sh"]
+    assert (job.end(), hidden.end()) == (0, 0)
+    assert all_free(grn)
+
+
+def test_run_leaves_the_lease_to_the_command(grn, jobs):
+    """When grn-run itself is killed."""
+    job = jobs.start("grn-run", "sh -c 'echo here; read -r line; echo over'")
+    eventually(lambda: job.out == "here\n", "the command")
+    job.process.kill()
+    job.process.wait()
+    assert state_of(grn, 0) == "leased"
+    job.process.stdin.close()
+    eventually(lambda: all_free(grn), "the end of the lease")
+    assert job.out == "here\nover\n"
 
 
 @pytest.mark.each_harbour
@@ -520,12 +652,23 @@ def test_run_waits_for_a_gpu(grn, jobs):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_run_passes_signals_on_and_ends(grn, jobs, number):
     trap = f"trap 'echo got it; exit 5' {number.value}; echo ready; while :; do read -r line; done"
-    job = jobs.start("grn-run", f"bash -c \"{trap}\"", "echo second")
+    job = jobs.start("grn-run", f"bash -c \"{trap}\"", "sh -c 'read -r line'")
     eventually(lambda: job.out == "ready\n", "the command")
     job.process.send_signal(number)
     assert job.process.wait(LIMIT) == 128 + number
     assert job.out == "ready\ngot it\n"
-    eventually(lambda: all_free(grn), "the end of the lease")
+    assert all_free(grn)
+
+
+def test_run_that_waits_is_stopped(grn, jobs):
+    grn.use("1x24GiB")
+    holder = jobs.hold()
+    job = jobs.start("grn-run", "echo one", "echo two")
+    eventually(lambda: len(grn.status()["queue"]) == 2, "both commands in the queue")
+    job.process.terminate()
+    assert (job.process.wait(LIMIT), job.out) == (128 + signal.SIGTERM, "")
+    eventually(lambda: grn.status()["queue"] == [], "the end of the tickets")
+    assert "Traceback" not in job.err and holder.runs
 
 
 @pytest.mark.parametrize("words", [[], [""], ["  "], ["echo 'x"], ["true", "echo 'x"], ["--frob"]])
@@ -536,3 +679,83 @@ def test_run_wrong_words(grn, words):
 def test_start_wrong_words(grn):
     assert_one_line_error(grn.run("grn-start", "word"), 64, "grn-start")
     good(grn.run("grn-start", "--help"))
+
+
+# Several calls in one process.
+
+LOOP = """\
+import simulated_cuda, sys
+contexts = []
+@grn.job()
+def train(number):
+    contexts.append(simulated_cuda.Context(0))  # it stays, as that of PyTorch does
+    subprocess.run(["berth-sim-job", "--quiet", "--mem", "1GiB", "--samples", "4"], check=True)
+    mine = [gpu for gpu in berth.status() for lease in gpu.leases if lease.id == os.environ["BERTH_LEASE"]]
+    [used] = [process.memory_mib for process in mine[0].processes if process.pid == os.getpid()]
+    [exclusive] = [lease.exclusive for lease in mine[0].leases if lease.id == os.environ["BERTH_LEASE"]]
+    print(number, mine[0].index, exclusive, used, flush=True)
+for number in range(3): train(number)
+"""
+
+
+@pytest.fixture
+def with_cuda(grn):
+    (grn.folder / "modules" / "simulated_cuda.py").write_text(SIMULATED_CUDA)
+    return grn
+
+
+@pytest.mark.parametrize("gpus", ["1x24GiB", "4x24GiB"])
+def test_later_calls_stay_on_the_gpu_of_the_first(with_cuda, gpus):
+    """CUDA cannot leave it. And with one GPU only, the process would wait for itself."""
+    with_cuda.use(gpus)
+    result = code(with_cuda, "import subprocess\n" + LOOP)
+    assert (result.returncode, result.stderr) == (0, ""), result
+    assert result.stdout.splitlines() == ["0 0 True 64", "1 0 False 128", "2 0 False 192"]
+
+
+def test_what_the_process_uses_already_is_not_reserved_again(with_cuda):
+    """Nor does it need more than the GPU has."""
+    result = code(with_cuda, """\
+import simulated_cuda
+context = simulated_cuda.Context(0)
+for size in ("8GiB", "24GiB"):
+    with berth.gpus(mem=size) as lease: print(lease.indices, [lease.memory_mib for lease in berth.status()[0].leases])
+""")
+    assert good(result).splitlines() == ["[0] [7872]", "[0] [24256]"]  # less a context, too
+
+
+def test_two_processes_that_stay_do_not_wait_for_each_other(with_cuda):
+    """Both are on the only GPU between their calls."""
+    with_cuda.use("1x24GiB")
+    path = script(with_cuda, "code.py", f"import grn, os, berth, subprocess\n{LOOP}")
+    good(compat(with_cuda, path))  # measures
+    both = with_cuda.run("bash", "-c", f"for i in 1 2; do {PYTHON} -m berth.compat {path} & done; wait -n && wait -n")
+    assert both.returncode == 0, both
+    assert sorted(line.split()[:3] for line in both.stdout.splitlines()) == [
+        [str(number), "0", "False"] for number in (0, 0, 1, 1, 2, 2)]
+
+
+def test_a_request_that_excludes_the_own_gpu_gets_another(with_cuda):
+    """With a warning, since CUDA stays where it is."""
+    with_cuda.use({"gpus": [{"count": 1, "name": "Small", "memory": "8GiB"}, {"count": 1, "name": "Big", "memory": "24GiB"}]})
+    text = "import simulated_cuda\ncontext = simulated_cuda.Context(0)\n"
+    for request in ("name='Big'", "min_mem='16GiB'", "gpu=1"):
+        result = code(with_cuda, f"{text}with berth.gpus({request}) as lease: print(lease.indices)")
+        assert (result.returncode, result.stdout) == (0, "[1]\n"), result
+        assert "RuntimeWarning: CUDA was already started" in result.stderr
+
+
+def test_a_gpu_of_another_user_is_not_waited_for(with_cuda):
+    """The process computed there without a lease: the next lease is on a free GPU, and it is warned."""
+    text = """\
+import simulated_cuda
+context = simulated_cuda.Context(0)
+holder = subprocess.Popen(["berth", "run", "--gpu", "0", "--max-processes", "1", "--", "sh", "-c", "echo; read -r line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+holder.stdout.readline()
+with berth.gpus() as lease: print(lease.indices)
+holder.communicate()
+"""
+    result = code(with_cuda, "import subprocess\n" + text)
+    assert (result.returncode, result.stdout) == (0, "[1]\n"), result
+    assert "RuntimeWarning: CUDA was already started" in result.stderr

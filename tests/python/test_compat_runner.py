@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import sys
 
 import pytest
 from conftest import BERTH, assert_one_line_error
@@ -51,6 +52,19 @@ def test_a_script_from_stdin(tools):
     code = "import grn, sys; print(grn.__name__, sys.argv)"
     result = tools.run("sh", "-c", f"echo '{code}' | {PYTHON} -m berth.compat - x")
     assert good(result) == "berth.compat.grn ['-', 'x']\n"
+
+
+def test_a_child_of_another_python_is_told_which_it_needs(tools):
+    """The package is built for one version; a script may start another one, which inherits PYTHONPATH."""
+    copy = tools.folder / "copy"
+    shutil.copytree(f"{PACKAGES}/berth", copy / "berth")
+    [library] = (copy / "berth").glob("_native.*.so")
+    library.rename(library.with_name("_native.cpython-399-x86_64-linux-gnu.so"))
+    result = tools.run(PYTHON, "-c", "import grn", env={"PYTHONPATH": str(copy / "berth" / "compat" / "_shim")})
+    assert result.returncode == 1
+    [line] = [line for line in result.stderr.splitlines() if "Error" in line]
+    for part in ("ImportError", "grn", f"Python 3.{sys.version_info[1]}", PYTHON, "built for Python 3.99"):
+        assert part in line, line
 
 
 @pytest.mark.parametrize("line", ["raise SystemExit(7)", "raise SystemExit('a text')", "def f(): 1 / 0\nf()",

@@ -52,23 +52,66 @@ gpu_owner = safe_gpu.GPUOwner(nb_gpus)
     assert state_of(server, 3) == "free"
 
 
+# As gpu-acquisitor.py of safe-gpu's repository, which its package does not have: it takes GPUs, computes on them
+# with the toolkit, and releases those of PyCUDA.
 ACQUISITOR = LOG + """
-import argparse, sys
+import argparse, sys, time
 from safe_gpu import safe_gpu
+
+def compute_with_pytorch(count):
+    import torch
+    return [torch.zeros((2, 2), device=f"cuda:{number}") for number in range(count)]
+
+def compute_with_tf(count):
+    import tensorflow as tf
+    results = []
+    for number in range(count):
+        with tf.device(f"GPU:{number}"):
+            results.append(tf.constant([1.0]))
+    return results
+
+def compute_with_pycuda(count):
+    import pycuda.driver as cuda
+    results = []
+    for number in range(count):
+        safe_gpu.gpu_owner.placeholders[number].push()
+        results.append(cuda.mem_alloc(32))
+        cuda.Context.pop()
+    return results
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--backend", choices=["pytorch", "tf", "pycuda"])
 parser.add_argument("--id")
 parser.add_argument("--nb-gpus", type=int)
+parser.add_argument("--explicit-owner-object", action="store_true")
 arguments = parser.parse_args()
 logger = logging.getLogger(f"GPUOwner{arguments.id}")
-backends = {"pytorch": safe_gpu.PytorchPlaceholder, "tf": safe_gpu.TensorflowPlaceholder,
-            "pycuda": safe_gpu.PyCudaPlaceholder}
-safe_gpu.claim_gpus(nb_gpus=arguments.nb_gpus, placeholder_fn=backends[arguments.backend](logger), logger=logger,
-                    debug_sleep=0.01)
+logger.setLevel(logging.INFO)
+placeholders = {"pytorch": safe_gpu.PytorchPlaceholder(logger), "tf": safe_gpu.TensorflowPlaceholder(logger),
+                "pycuda": safe_gpu.PyCudaPlaceholder(logger)}
+take = safe_gpu.GPUOwner if arguments.explicit_owner_object else safe_gpu.claim_gpus
+owner = take(nb_gpus=arguments.nb_gpus, placeholder_fn=placeholders[arguments.backend], logger=logger, debug_sleep=0.01)
+logger.info(f"Allocated devices: {(owner or safe_gpu.gpu_owner).devices_taken}")
 sys.stdin.read()
+results = globals()["compute_with_" + arguments.backend](arguments.nb_gpus)
+print(len(results))
+if arguments.backend == "pycuda":
+    safe_gpu.release_gpus()
 logger.info("Finished")
 """
+
+
+@pytest.mark.parametrize("backend, owner", [("pytorch", False), ("pytorch", True), ("tf", False), ("pycuda", False)])
+def test_the_repositorys_acquisitor(server, scripts, backend, owner):
+    result = scripts.run(ACQUISITOR, "--backend", backend, "--id", "7", "--nb-gpus", "2",
+                         *["--explicit-owner-object"] * owner)
+    assert (result.returncode, result.stdout) == (0, "2\n"), result
+    said = [line for line in result.stderr.splitlines() if line.startswith("GPUOwner7 ")]
+    released = [text for device in (0, 1) for text in (f"Releasing placeholder on CUDA device: {device}",
+                                                       "Released a CUDA context")]
+    assert said == ["GPUOwner7 [INFO] " + text for text in (
+        "acquiring lock", "lock acquired", "Set CUDA_VISIBLE_DEVICES=0,1", "lock released",
+        "Allocated devices: [0, 1]", *(released if backend == "pycuda" else []), "Finished")]
 
 
 def test_the_documents_check_that_it_works(server, scripts):
@@ -85,7 +128,7 @@ python3 gpu-acquisitor.py --backend pytorch --id 1 --nb-gpus 1 <&3 & """
     for number, count in ((1, 1), (2, 2)):
         name = f"GPUOwner{number} [INFO] "
         said = [line[len(name):] for line in shell.err.splitlines() if line.startswith(name)]
-        assert said[:2] + said[3:] == ["acquiring lock", "lock acquired", "lock released"]
+        assert said[:2] + said[3:4] == ["acquiring lock", "lock acquired", "lock released"]
         start, devices = said[2].split("=")
         assert start == "Set CUDA_VISIBLE_DEVICES"
         assert len(devices.split(",")) == count
@@ -132,7 +175,7 @@ except RuntimeError as error:
     print(error)
 """ + SAY_ENVIRONMENT)
     assert lines(job) == ["out of memory", "None"]
-    assert re.search(r"root \[ERROR\] .*placeholder", job.err)
+    assert "root [ERROR] Failed to acquire placeholder" in job.err
     assert states(server) == ["free"] * 4
 
 
@@ -153,9 +196,26 @@ owner.release_gpus()
 def test_release_ends_a_pycuda_context(server, scripts):
     job = scripts.hold(LOG + "from safe_gpu import safe_gpu\n"
                        "owner = safe_gpu.GPUOwner(placeholder_fn=safe_gpu.PyCudaPlaceholder())\nowner.release_gpus()")
-    assert "root [INFO] Releasing placeholder on CUDA device: 0\n" in job.err
-    assert re.search(r"root \[INFO\] .*CUDA context", job.err)
+    assert "root [INFO] Releasing placeholder on CUDA device: 0\nroot [INFO] Released a CUDA context\n" in job.err
     assert states(server) == ["free"] * 4
+
+
+@pytest.mark.parametrize("toolkit", ["PyTorch", "TensorFlow"])
+def test_release_logs_what_the_original_logs(server, scripts, toolkit):
+    """The first placeholder first."""
+    job = scripts.hold(LOG + "from safe_gpu import safe_gpu\n"
+                       f"safe_gpu.claim_gpus(2, safe_gpu.{toolkit.capitalize()}Placeholder())\nsafe_gpu.release_gpus()")
+    said = job.err.splitlines()
+    start = said.index("root [INFO] Releasing placeholder on CUDA device: 0")
+    nothing = f"root [INFO] Did nothing, {toolkit} doesn't expose interface for releasing GPUs"
+    assert said[start + 1:start + 4] == [nothing, "root [INFO] Releasing placeholder on CUDA device: 1", nothing]
+
+
+def test_what_is_released_can_be_claimed_again(server, scripts):
+    """The context of PyTorch stays; for the script itself, it is not in the way."""
+    job = scripts.hold("from safe_gpu import safe_gpu\nfor _ in range(2):\n    safe_gpu.claim_gpus()\n"
+                       "    print(safe_gpu.gpu_owner.devices_taken)\n    safe_gpu.release_gpus()")
+    assert (lines(job), job.err) == (["[0]", "[0]"], "")
 
 
 def test_what_a_script_goes_on_using_is_given_to_nobody(server, scripts):
@@ -224,6 +284,13 @@ def test_too_few_are_free(server, jobs, scripts):
 def test_more_than_there_are(server, scripts):
     [said] = scripts.output("import sys\n" + NOTHING + REFUSED, 5)
     assert said.startswith("False Required 5 GPUs, only found these free: ['0', '1', '2', '3']: ")
+
+
+@pytest.mark.parametrize("value, free", [("2", "['2']"), ("2,0", "['0', '2']"), ("9", "[]")])
+def test_the_callers_variable_restricts_and_is_named(server, scripts, value, free):
+    [said] = scripts.output("import sys\n" + NOTHING + REFUSED, 3, env={"CUDA_VISIBLE_DEVICES": value})
+    assert said.startswith(f"False Required 3 GPUs, only found these free: {free}: ")
+    assert f"CUDA_VISIBLE_DEVICES={value!r}" in said
 
 
 def test_no_gpu_at_all(server, scripts):

@@ -373,6 +373,32 @@ def test_the_callback_hears_position_and_reason(python, holder):
     assert waiter.err == ""
 
 
+@pytest.mark.parametrize("configured", [False, True])
+def test_it_says_that_it_waits_and_what_it_was_granted(python, holder, configured):
+    """By the log; without a configuration of the log, each line begins with the name."""
+    waiter = python.start(("import logging; logging.basicConfig()\n" if configured else "") +
+                          "with berth.gpus(gpu=2) as lease: say('runs')")
+    wait_until(lambda: "waiting, " in waiter.err)
+    holder.end()
+    assert waiter.process.wait(LIMIT) == 0
+    waits, granted = waiter.err.splitlines()
+    prefix = "WARNING:berth:" if configured else "berth: "
+    assert waits.startswith(f"{prefix}waiting, position 1 of 1: ")
+    assert re.fullmatch(f"{prefix}granted GPU 2 after (<1|[0-9]+)s", granted), granted
+
+
+def test_a_line_for_the_grant_after_the_line_of_the_wait(python, holder):
+    waiter = python.start("with berth.gpus(2, progress=True) as lease: say('runs')")
+    wait_until(lambda: "berth: waiting, " in waiter.err)
+    holder.end()
+    assert waiter.process.wait(LIMIT) == 0
+    assert re.fullmatch("berth: granted GPUs 0,1 after (<1|[0-9]+)s", waiter.err.splitlines()[-1]), waiter.err
+
+
+def test_without_a_wait_it_says_nothing(python):
+    assert python.says("with berth.gpus(progress=True): say('runs')") == "runs"
+
+
 def test_what_the_callback_raises_ends_the_waiting(python, holder):
     said = python.says("""
         def heard(waiting): raise LookupError("enough")
@@ -387,9 +413,10 @@ def test_what_the_callback_raises_ends_the_waiting(python, holder):
 def test_without_a_terminal_the_log_says_that_it_waits(python, holder):
     """On stderr by Python's own last resort, so that nobody wonders; a program's own handlers get all of it."""
     waiter = python.start("say(berth.acquire().indices)")
-    wait_until(lambda: re.search(r"waiting.* 1 of 1: .* 0,1,2,3 leased ", waiter.err))
+    wait_until(lambda: re.search(r"^berth: waiting.* 1 of 1: .* 0,1,2,3 leased ", waiter.err))
     holder.end()
     assert first_line(waiter) == "[0]"
+    assert re.search(r"\nberth: granted GPU 0 after (\d+|<1)s\n$", waiter.err)
 
 
 def test_a_python_that_waits_uses_no_processor(python, holder):

@@ -14,8 +14,10 @@ import time
 from typing import Iterator, List, Optional
 
 import berth
+from berth import _environment, _lease
 
 from . import _shared_folder
+from ._visible_gpus import visible_gpus
 
 
 def _file_name() -> str:
@@ -59,13 +61,24 @@ def publish_server_gpus(uuids: Optional[List[str]]) -> Iterator[None]:
         yield
 
 
-def read_server_gpus() -> Optional[List[str]]:
-    """The UUIDs of the GPUs that the user's jobs may use; None if there is no restriction.
+def allowed_gpus() -> Optional[List[str]]:
+    """The UUIDs of the GPUs to which a running grn-start restricts this process; None if there is no restriction.
 
-    Inside a lease there is no restriction, because the lease is a later and more specific choice.
+    Inside a lease there is no restriction, because the lease is a later and more specific choice. Raises Impossible if
+    CUDA_VISIBLE_DEVICES leaves none of these GPUs.
     """
-    if os.environ.get("BERTH_LEASE"):
+    visible, outer_lease = _environment.outer_restrictions()
+    if outer_lease or _lease.enclosing_lease() is not None:
         return None
+    uuids = _read_server_gpus()
+    if uuids is None or visible is None or any(gpu.uuid in uuids for gpu in visible_gpus(visible)):
+        return uuids
+    managed = ", ".join(str(gpu.index) for gpu in berth.status() if gpu.uuid in uuids)
+    raise berth.Impossible(f"CUDA_VISIBLE_DEVICES={visible!r} leaves none of the GPUs of your running grn-start "
+                           f"({managed}); unset the variable, or stop grn-start")
+
+
+def _read_server_gpus() -> Optional[List[str]]:
     folder = _shared_folder.open_folder()
     if folder is None:
         return None

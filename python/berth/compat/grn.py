@@ -11,12 +11,13 @@ import functools
 import inspect
 import logging
 import threading
-from typing import Any, Callable, Optional, Protocol, TypeVar, cast
+from typing import Any, Callable, Dict, Optional, Protocol, Tuple, TypeVar, cast
 
 import berth
 from berth._job import has_profile
 
-from ._grn_server_file import read_server_gpus
+from ._grn_run_lease import leave_run_lease
+from ._grn_server_file import allowed_gpus
 
 __all__ = ["job"]
 
@@ -57,6 +58,7 @@ def job(
         # A function, not a callable object: pickle and methods of classes need a function.
         @functools.wraps(function)
         def call(*args: Any, **kwargs: Any) -> _Result:
+            leave_run_lease()
             problem = _availability_error()
             if problem is None:
                 return cast(_Result, calls.run(*args, **kwargs))
@@ -93,7 +95,12 @@ class _JobCalls:
     def run(self, *args: Any, **kwargs: Any) -> Any:
         with self._profiling:
             if self._profile is not None and not self._profiled and not has_profile(self.job_type):
-                self._run_profile(self._profile, *args, **kwargs)
+                if _takes(self._profile, args, kwargs):
+                    self._run_profile(self._profile, *args, **kwargs)
+                else:
+                    self._profiled = True
+                    _log.warning("the profile function %s does not take the arguments of the call of %s, so the call "
+                                 "itself is measured", _job_type(self._profile), self.job_type)
         return self._with_lease(self._function)(*args, **kwargs)
 
     def _run_profile(self, profile: Callable[..., object], *args: Any, **kwargs: Any) -> None:
@@ -107,8 +114,8 @@ class _JobCalls:
 
     def _with_lease(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """Wraps the function for one call: the GPUs of grn-start may have changed since the last call."""
-        return berth.job(1, gpu=read_server_gpus(), policy=self._policy, mem="auto", job=self.job_type,
-                         label=_label(self.job_type))(function)
+        return berth.job(1, gpu=allowed_gpus(), policy=self._policy, mem="auto", job=self.job_type,
+                         label=label_text(self.job_type))(function)
 
 
 def _availability_error() -> Optional[berth.Error]:
@@ -121,6 +128,19 @@ def _availability_error() -> Optional[berth.Error]:
     return None
 
 
+def _takes(function: Callable[..., object], args: Tuple[Any, ...], kwargs: Dict[str, Any]) -> bool:
+    """Whether the function can be called with these arguments, as far as its signature tells."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # a built-in function may have none
+        return True
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
 def _job_type(function: Callable[..., object]) -> str:
     """FILE::FUNCTION, as in GRN."""
     try:
@@ -130,7 +150,7 @@ def _job_type(function: Callable[..., object]) -> str:
     return f"{file}::{getattr(function, '__name__', type(function).__name__)}"
 
 
-def _label(job_type: str) -> str:
-    """Keeps only the end of a long job type: it says more than the start."""
+def label_text(job_type: str) -> str:
+    """A label for `berth status`. Keeps only the end of a long job type: it says more than the start."""
     encoded = job_type.encode("utf-8", "replace")
     return encoded[-_MAX_LABEL:].decode("utf-8", "ignore")

@@ -37,7 +37,27 @@ class ToolModuleFinder:
         """Returns None: Python then creates a module, which exec_module() replaces. The import system allows that."""
 
     def exec_module(self, module: ModuleType) -> None:
-        sys.modules[module.__name__] = importlib.import_module("berth.compat." + module.__name__)
+        try:
+            sys.modules[module.__name__] = importlib.import_module("berth.compat." + module.__name__)
+        except ImportError:
+            wrong_python = describe_wrong_python(module.__name__)
+            if wrong_python is None:
+                raise
+            raise wrong_python from None
+
+
+def describe_wrong_python(name: str) -> Optional[ImportError]:
+    """The error if the package berth was built for another version of Python; None if it was built for this one."""
+    import importlib.machinery
+
+    package = os.path.join(PACKAGE_FOLDER, "berth")
+    if any(os.path.exists(os.path.join(package, "_native" + suffix)) for suffix in importlib.machinery.EXTENSION_SUFFIXES):
+        return None
+    built_for = [file.split("-")[1] for file in os.listdir(package) if file.startswith("_native.cpython-")]
+    return ImportError("berth's version of %s cannot be imported in Python %d.%d (%s), because berth was built for Python %s; "
+                       "start the script with that Python, or install berth for this one" %
+                       (name, sys.version_info[0], sys.version_info[1], sys.executable,
+                        ", ".join(number[:1] + "." + number[1:] for number in built_for) or "?"))
 
 
 class BerthPackageFinder:

@@ -14,6 +14,9 @@ import time
 from typing import Any, Callable, Protocol
 
 import berth
+from berth import _environment
+
+from .._visible_gpus import visible_gpus
 
 __all__ = ["GPUOwner", "NvidiasmiError", "PyCudaPlaceholder", "PytorchPlaceholder", "TensorflowPlaceholder",
            "claim_gpus", "get_free_gpus", "gpu_owner", "pycuda_placeholder", "pytorch_placeholder", "release_gpus",
@@ -45,7 +48,7 @@ class _ToolkitPlaceholder:
         self.logger: Logger = logger or logging
 
     def release(self, placeholder: Any) -> None:
-        self.logger.info(f"{self.toolkit} keeps its memory on the GPU until the process ends: nothing to release")
+        self.logger.info(f"Did nothing, {self.toolkit} doesn't expose interface for releasing GPUs")
 
 
 class PytorchPlaceholder(_ToolkitPlaceholder):
@@ -81,7 +84,7 @@ class PyCudaPlaceholder(_ToolkitPlaceholder):
 
     def release(self, placeholder: Any) -> None:
         placeholder.detach()
-        self.logger.info("released the CUDA context")
+        self.logger.info("Released a CUDA context")
 
 
 # Older scripts use these names as functions. Instances work as well: they are called with the number of a device.
@@ -92,13 +95,22 @@ pycuda_placeholder = PyCudaPlaceholder()
 
 def get_free_gpus() -> list[str]:
     """The indices of the GPUs that are free now. That may change at any time."""
-    return [str(gpu.index) for gpu in berth.status() if gpu.state == "free"]
+    return _free_gpus(None)
+
+
+def _free_gpus(visible_devices: str | None) -> list[str]:
+    try:
+        return [str(gpu.index) for gpu in visible_gpus(visible_devices) if gpu.state == "free"]
+    except berth.Impossible:  # CUDA_VISIBLE_DEVICES names none
+        return []
 
 
 def _too_few_gpus_error(nb_gpus: int, reason: berth.Error) -> RuntimeError:
     if nb_gpus > len(berth.status()) == 1:
         return OneGpuError(f"Requested {nb_gpus} GPUs on a machine with single one.")
-    return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {get_free_gpus()}: {reason}")
+    visible = _environment.outer_restrictions()[0]
+    restriction = "" if visible is None else f" (CUDA_VISIBLE_DEVICES={visible!r} restricts the choice)"
+    return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {_free_gpus(visible)}: {reason}{restriction}")
 
 
 class GPUOwner:
@@ -153,8 +165,7 @@ class GPUOwner:
         try:
             self.placeholders.extend(self.placeholder_fn(device_no) for device_no in range(count))
         except RuntimeError:
-            self.logger.error("cannot create a placeholder on a GPU of this process; claim the GPUs before any code "
-                              "starts CUDA")
+            self.logger.error("Failed to acquire placeholder; claim the GPUs before any code starts CUDA")
             raise
 
     def release_gpus(self) -> None:
@@ -165,8 +176,8 @@ class GPUOwner:
         """
         release = getattr(self.placeholder_fn, "release", None)  # a plain function does not have it
         while self.placeholders:
-            placeholder = self.placeholders.pop()
-            self.logger.info(f"Releasing placeholder on CUDA device: {self.devices_taken[len(self.placeholders)]}")
+            self.logger.info(f"Releasing placeholder on CUDA device: {self.devices_taken.pop(0)}")
+            placeholder = self.placeholders.pop(0)
             if release is not None:
                 release(placeholder)
         self.devices_taken.clear()
