@@ -254,9 +254,10 @@ def test_notifications_of_jobs_that_start_and_end(server, jobs, show):
     page.click("#notify")
     page.wait("document.querySelector('#notify').checked")
     first.end()
-    said = page.wait("said.length === 2 && said")
-    assert [title for title, _ in said] == ["Your job has started on GPU 0", "Your job has ended: exit code 0"]
-    assert said[0][1].startswith(HOSTILE) and said[1][1].startswith("first")
+    said = dict(page.wait("said.length === 2 && said"))
+    assert sorted(said) == ["Your job has ended: exit code 0", "Your job has started on GPU 0"]
+    assert said["Your job has started on GPU 0"].startswith(HOSTILE)
+    assert said["Your job has ended: exit code 0"].startswith("first")
     waiter.end()
     said = page.wait("said.length === 4 && said")
     assert sorted(title for title, _ in said[2:]) == ["GPU 0 is free", "Your job has ended: exit code 0"]

@@ -47,6 +47,7 @@ export function duration(seconds) {
 /** @param {number | null | undefined} value */
 export function hours(value) {
   if (value === null || value === undefined) return UNKNOWN;
+  if (value > 0 && value < 0.05) return "<0.1";
   return value < 100 ? value.toFixed(1) : value.toFixed(0);
 }
 
