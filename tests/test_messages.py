@@ -341,9 +341,10 @@ class Stage:
         text = re.sub(r"\blease [a-z0-9]{8}(?= is released|, which has|: \d)", "lease ID", text)
         text = re.sub(r"(?<=until: berth release )[a-z0-9]{8}\b", "ID", text)
         text = re.sub(r"\b(pid|kill|kill -CONT|ps -fp|inode)( \d+)+", r"\1 N", text)
-        text = re.sub(r"(?<!-)\b(for|waiting|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
+        text = re.sub(r"(?<!-)\b(for|waiting|waits|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
         text = re.sub(r"\b(in|of) \d+(?:\.\d+)?(?:ms|s)\b", r"\1 TIME", text)
         text = re.sub(r"\d+(?:\.\d+)?(?:ms|s) of GPU time", "TIME of GPU time", text)
+        text = re.sub(r" {2,}\d+s(?=  )", "  TIME", text)  # a column
         text = re.sub(r"\b\d+(?:\.\d+)?(?:ms|s) ago\b", "TIME ago", text)
         text = re.sub(r"\bby root\b", "by USER", text)
         return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?Z?", "WHEN", text)

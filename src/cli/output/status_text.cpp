@@ -287,23 +287,34 @@ std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoin
 }
 
 // "1. k3f9a2mx  starts in about 40m  waits 3h 12m  bob  2 GPUs, 30m  python train.py  pid 4711",
-// and the reason of the wait below.
+// with the job on a line of its own if the terminal is too narrow, and the reason of the wait
+// below.
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
-  constexpr std::size_t kReasonIndent = 5;
+  constexpr std::size_t kTicketIndent = 5;
   const Record& record = ticket.record;
   const std::string start = format_expected_start(ticket.starts, now);
-  const std::string line = fmt::format(
-      "{}. {}  {}{}waits {}  {}  {}  {}  pid {}", ticket.position, record.id, start,
+  std::string head = fmt::format(
+      "  {}. {}  {}{}waits {}  {}  {}", ticket.position, record.id, start,
       start.empty() ? "" : "  ", format_rough_duration(now - record.since),
-      marked_user(record, terminal), terminal.escape(format_request(record.request, status)),
-      terminal.escape(record_title(record)), record.pid);
-  const std::size_t room = terminal.width ? std::max<std::size_t>(*terminal.width, 2) - 2 : ~0UL;
-  return fmt::format("  {}\n{}\n",
-                     terminal.paint(is_own(record) ? Style::bold : Style::plain,
-                                    truncate_text(line, room, terminal.charset)),
-                     terminal.paint(Style::dim, wrap_text(terminal.escape(ticket.reason),
-                                                          terminal.width, kReasonIndent)));
+      marked_user(record, terminal), terminal.escape(format_request(record.request, status)));
+  const std::string pid = fmt::format("  pid {}", record.pid);
+  std::string job = terminal.escape(record_title(record));
+  const std::size_t width = terminal.width.value_or(~0UL);
+  if (display_width(head) + display_width(job) + pid.size() + 2 <= width) {
+    head += "  " + std::exchange(job, "") + pid;
+  }
+  const Style style = is_own(record) ? Style::bold : Style::plain;
+  std::string out = terminal.paint(style, truncate_text(head, width, terminal.charset)) + "\n";
+  if (!job.empty()) {
+    const std::size_t used = kTicketIndent + pid.size();
+    job = truncate_text(job, width > used ? width - used : 0, terminal.charset) + pid;
+    out += std::string(kTicketIndent, ' ') + terminal.paint(style, job) + "\n";
+  }
+  return out +
+         terminal.paint(Style::dim,
+                        wrap_text(terminal.escape(ticket.reason), terminal.width, kTicketIndent)) +
+         "\n";
 }
 
 std::string ticket_list(const Status& status, const Terminal& terminal, TimePoint now) {
