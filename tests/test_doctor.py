@@ -160,7 +160,7 @@ def test_usage(server):
         help = server.berth(command, "--help")
         assert help.returncode == 0 and "Exit codes: 0 " in help.stdout
         assert max(map(len, help.stdout.splitlines())) <= 92
-    assert "--tmpfiles-dir" not in server.berth("completion", "bash").stdout
+    assert "--tmpfiles-dir" not in server.berth("complete", "--", "berth", "setup", "-").stdout
 
 
 # The driver.
