@@ -32,7 +32,7 @@ ABOUT = """\
 Lease GPUs of this host, one for each call. This is GPUGET's command,
 implemented with berth.
 
-The process that reads the number has the GPU until --release, or until it ends:
+The process that reads the number has the GPU until --release or until it ends:
   GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
 """
 NOTES = """\
