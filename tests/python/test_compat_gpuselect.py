@@ -578,7 +578,7 @@ docker run --gpus \"device=$(gpuselect --count 2 --name 3090)\" --rm -it gpu_con
 def test_a_loop(server, command, jobs):
     """Each call gives back what the one before took in the same shell: the fifth and sixth have a GPU, too."""
     job = jobs.start("bash", "-c", "for i in 1 2 3 4 5 6; do CUDA_VISIBLE_DEVICES=$(gpuselect) "
-                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line")
+                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line; exit 0")
     said = lines(ready(job))
     assert job.err == ""
     assert len(said) == 6 and {line[3:] for line in said} <= {"0", "1", "2", "3"}

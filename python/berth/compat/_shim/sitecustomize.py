@@ -14,7 +14,7 @@ SHIM_FOLDER = os.path.dirname(os.path.abspath(__file__))
 class OldPythonFinder(object):
     """Refuses to import the tools' modules."""
 
-    def find_module(self, name, path=None):  # type: ignore[no-untyped-def]
+    def find_module(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name.partition(".")[0] in ("safe_gpu", "gpu_lock", "gpuselect", "grn"):
             raise ImportError("berth's version of %s needs Python 3.8 or later; this is Python %d.%d (%s)"
                               % (name, sys.version_info[0], sys.version_info[1], sys.executable))
