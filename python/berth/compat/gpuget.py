@@ -68,7 +68,7 @@ def _count(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _command.Parser(PROG, description=ABOUT, epilog=NOTES,
+    parser = _command.Parser(PROG, usage=f"{PROG} --get | --release ID | --ACTION [OPTIONS]", description=ABOUT, epilog=NOTES,
                              formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def flag(name: str, *others: str, text: str) -> None:
