@@ -77,11 +77,27 @@ def test_several_gpus(server, scripts):
         "[0, 1]", "PCI_BUS_ID 0,1"]
 
 
-@pytest.mark.parametrize("call, uid", [("uid=3", "3"), ("3", "3"), ("", "0"), ("n=1", "0"), ("n=3", "[0, 1, 2]"),
+@pytest.mark.parametrize("call, uid", [("uid=3", "3"), ("", "0"), ("n=1", "0"), ("n=3", "[0, 1, 2]"),
                                        ("n=2, n_system_gpus=2", "[0, 1]")])
 def test_uid_is_known_before_and_in_the_block(server, scripts, call, uid):
     assert scripts.output(SAY + f"lock = lock_gpu({call})\nprint(lock.uid)\nwith lock as same:\n    print(same.uid)\n"
                           ) == [uid, uid]
+
+
+def test_a_first_argument_without_a_name(server, scripts):
+    """In the document's version it is the GPU, in 0.2 the number of GPUs: that is said. Two arguments are those of 0.2."""
+    result = scripts.run("from gpu_lock import lock_gpu\nwith lock_gpu(3) as lock:\n    print(lock.uid)\n")
+    assert (result.returncode, result.stdout) == (0, "3\n")
+    assert "lock_gpu(3) locks GPU 3" in result.stderr and "n=3" in result.stderr
+    assert scripts.output("from gpu_lock import lock_gpu\nwith lock_gpu(2, 8) as lock:\n    print(lock.uid)\n") == ["[0, 1]"]
+    [said] = scripts.output("from gpu_lock import lock_gpu\ntry:\n    lock_gpu(2, n=2)\nexcept ValueError as error:\n"
+                            "    print(error)")
+    assert "uid=" in said and "n=" in said
+
+
+def test_the_module_inside_of_the_package(server, scripts):
+    assert scripts.output("import gpu_lock\nfrom gpu_lock.gpu_lock import lock_gpu\nassert lock_gpu is gpu_lock.lock_gpu\n"
+                          "with lock_gpu(uid=1) as lock: print(lock.uid)") == ["1"]
 
 
 @pytest.mark.parametrize("before", [{}, {"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}, {"CUDA_VISIBLE_DEVICES": "1,3"},

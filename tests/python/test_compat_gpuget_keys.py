@@ -1,6 +1,7 @@
 """GPUGET's GPU.py on GPUGET's own lists in Redis, beside those who use the original: what it reads and writes there is done
 here by hand, command by command."""
 
+import json
 import os
 import re
 import signal
@@ -130,12 +131,17 @@ def test_the_original_and_berth_take_turns(managed, original, jobs):
     assert original.get(os.getpid()) == theirs[2]
 
 
+def waits(server):
+    """Whether a request is in Berth's queue."""
+    return json.loads(server.berth("queue", "--json").stdout)["queue"] != []
+
+
 def test_a_gpu_that_berth_has_given_to_others_comes_last(managed, original, jobs):
     holder = jobs.hold("--gpu", "0")
     others = [shell(jobs) for _ in range(3)]
     assert sorted(line for job in others for line in ready(job)) == ALL[1:]
     late = shell(jobs)
-    eventually(lambda: original.idle() == [] and "waiting" in late.err, lambda: late.err)
+    eventually(lambda: original.idle() == [] and waits(managed), lambda: late.err)
     assert holder.end() == 0
     assert ready(late) == ["0"]
 
@@ -143,7 +149,7 @@ def test_a_gpu_that_berth_has_given_to_others_comes_last(managed, original, jobs
 def test_who_leaves_the_queue_of_berth_takes_nothing(managed, original, jobs):
     jobs.hold("-n", "4")
     late = shell(jobs, "GPU.py $GPUGET --get")
-    eventually(lambda: original.idle() == ALL[1:] and "waiting" in late.err, lambda: (original.idle(), late.err))
+    eventually(lambda: original.idle() == ALL[1:] and waits(managed), lambda: (original.idle(), late.err))
     [ticket] = [one["ticket"] for one in managed.status()["queue"]]
     assert managed.berth("cancel", ticket).returncode == 0
     eventually(lambda: original.idle() == ALL, original.idle)

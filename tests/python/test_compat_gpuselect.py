@@ -1,5 +1,6 @@
 """gpuselect on berth's leases, as a module and as a command: the examples of its document, and what they promise."""
 
+import ast
 import json
 import os
 import signal
@@ -9,6 +10,7 @@ import pytest
 from conftest import SERVERS
 from leasing import eventually, gpu, jobs, state_of, uuids  # noqa: F401
 from compat_scripts import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
+from public_packages import public_package
 from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
@@ -191,6 +193,9 @@ gpuselect()
 """, env={"CUDA_VISIBLE_DEVICES": "3"})
     assert result.returncode == 0
     assert "CUDA_VISIBLE_DEVICES=3\n" in result.stderr
+    for part in ("GPU count: 4\n", "Device 3: GpuInfo(device=3,", "util <= 0 matched 4 / 4 GPUs\n",
+                 "GPUs left after filtering (1 requested): 4\n"):
+        assert part in result.stderr
 
 
 def test_status(server, scripts):
@@ -203,6 +208,64 @@ gpu_info = gpustatus()
 all_gpu_info = gpustatus(only_cvd=False)
 print([gpu.device for gpu in gpu_info], [gpu.device for gpu in all_gpu_info])
 """, env={"CUDA_VISIBLE_DEVICES": "1,3"}) == ["[1, 3] [0, 1, 2, 3]"]
+
+
+# What gpuselect's own tests call, with their values.
+
+TESTS_CALLS = """
+from gpuselect import GpuInfo, __filter_gpus
+
+def info(device, name="NVIDIA GeForce RTX 3090", util=0, mem_util=0, processes=0):
+    return GpuInfo(device=device, name=name, util=util, mem_util=mem_util, processes=processes)
+
+def left(gpus, count=1, devices=(), name=None, selector=None):
+    return __filter_gpus(gpus, count=count, devices=devices, name=name, util=0, mem_util=0, processes=0, selector=selector)
+
+idle = [info(device) for device in range(5)]
+for name in ("3090", "NVIDIA GeForce RTX 3090"):
+    [one] = left(idle, name=name)
+    assert name in one.name
+assert left(idle, name="A6000") == []
+assert sorted(one.device for one in left(idle, 2, [1, 3])) == [1, 3]
+for busy in ({"util": 5}, {"mem_util": 50}, {"processes": 10}):
+    assert left([info(device, **busy) for device in range(5)]) == []
+
+def select(gpu):
+    return "3090" in gpu.name and gpu.util == 0 and gpu.processes <= 1
+
+[one] = left([info(0, processes=1), *(info(device, util=10, processes=device) for device in range(1, 6))], selector=select)
+assert one.device == 0
+print("passed")
+"""
+
+
+def test_the_calls_of_its_own_tests(server, scripts):
+    assert scripts.output(TESTS_CALLS) == ["passed"]
+
+
+def test_the_published_package(server, scripts):
+    """What it exports is here, too, with the same parameters and fields."""
+    module = public_package("gpuselect==0.1.4") / "gpuselect" / "nvmlgpuselect.py"
+    nodes = ast.parse(module.read_text()).body
+    wanted = {node.name: [one.arg for one in node.args.args] for node in nodes if isinstance(node, ast.FunctionDef)}
+    [info] = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "GpuInfo"]
+    exported = ["gpuselect", "gpustatus", "__filter_gpus"]
+    code = "import inspect, json, gpuselect\nprint(json.dumps([[*inspect.signature(getattr(gpuselect, name)).parameters] for " \
+           f"name in {exported}]))\nprint(json.dumps(gpuselect.GpuInfo._fields))"
+    said, fields = map(json.loads, scripts.output(code))
+    assert said == [wanted[name] for name in exported]
+    assert fields == [node.target.id for node in info.body if isinstance(node, ast.AnnAssign)] == FIELDS
+
+
+def test_info_reads_as_a_dict(server, scripts):
+    assert scripts.output("""
+from gpuselect import gpustatus, GpuInfo
+gpu = gpustatus()[2]
+print(gpu.get("device"), gpu.get("nonesuch", 7), "utilization" in gpu, "nonesuch" in gpu, 2 in gpu)
+print(dict(gpu.items()) == dict(gpu) == {**gpu}, gpu.values() == list(dict(gpu).values()), gpu[0], len(gpu))
+print(GpuInfo(device=0, name="x"))
+""") == ["2 7 True False True", "True True 2 14",
+         "GpuInfo(device=0, name='x', " + ", ".join(f"{name}=None" for name in FIELDS[2:]) + ")"]
 
 
 # What a GPU is doing.
@@ -515,7 +578,7 @@ docker run --gpus \"device=$(gpuselect --count 2 --name 3090)\" --rm -it gpu_con
 def test_a_loop(server, command, jobs):
     """Each call gives back what the one before took in the same shell: the fifth and sixth have a GPU, too."""
     job = jobs.start("bash", "-c", "for i in 1 2 3 4 5 6; do CUDA_VISIBLE_DEVICES=$(gpuselect) "
-                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line")
+                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line; exit 0")
     said = lines(ready(job))
     assert job.err == ""
     assert len(said) == 6 and {line[3:] for line in said} <= {"0", "1", "2", "3"}

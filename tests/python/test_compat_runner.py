@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import signal
 import sys
@@ -14,6 +15,7 @@ from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
+SHIM = pathlib.Path(PACKAGES) / "berth" / "compat" / "_shim"
 SERVED = ["safe_gpu", "safe_gpu.safe_gpu", "gpu_lock", "gpuselect", "grn"]
 
 # Whatever a script can see of how it was started.
@@ -172,6 +174,52 @@ def test_a_runner_inside_a_runner(tools):
     assert good(compat(tools, "-c", code)) == "1\n"
 
 
+@pytest.mark.parametrize("path", [":{}", "{}:", "{}::{}", ":"])
+def test_an_empty_entry_of_the_path_is_the_current_folder(tools, path):
+    project = tools.folder / "project"
+    (project / "tools").mkdir(parents=True)
+    (project / "mylib.py").write_text("print('found')")
+    (project / "tools" / "run.py").write_text("import json, mylib, sys\nprint(json.dumps(sys.path))")
+    env = {"PYTHONPATH": path.format(PACKAGES, tools.folder / "modules")}
+    plain = good(tools.run(PYTHON, "tools/run.py", env=env, cwd=project))
+    env["PYTHONPATH"] += f":{PACKAGES}" if path == ":" else ""
+    said = good(tools.run(PYTHON, "-m", "berth.compat", "tools/run.py", env=env, cwd=project)).splitlines()
+    assert said[0] == "found"
+    assert [one for one in json.loads(said[1]) if one != str(PACKAGES)] == [
+        one for one in json.loads(plain.splitlines()[1]) if one != str(PACKAGES)]
+
+
+def test_modules_inside_of_the_originals(tools):
+    for name in ("gpu_lock.gpu_lock", "gpuselect.nvmlgpuselect", "grn.core.job"):
+        whole = name.partition(".")[0]
+        assert good(compat(tools, "-c", f"import {whole}, {name}; print({name} is {whole})")) == "True\n"
+
+
+@pytest.mark.parametrize("name", ["gpuselect", "gpuselect.nvmlgpuselect"])
+def test_a_tools_module_as_the_program(tools, name):
+    result = compat(tools, "-m", name, "-c", "2", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES")
+    assert len(good(result).split(",")) == 2
+
+
+def test_an_old_python(tools):
+    """It gets no error from sitecustomize, and not the original modules either. (There is none here: this one says that it is.)"""
+    (tools.folder / "modules" / "grn.py").write_text("print('the original')")
+    code = f"""
+import sys
+sys.version_info = (2, 7, 18, "final", 0)
+sys.path.insert(0, {str(SHIM)!r})
+import sitecustomize
+assert {str(SHIM)!r} not in sys.path
+import json
+try:
+    import grn
+except ImportError as error:
+    print(error)
+"""
+    said = good(tools.run(PYTHON, "-S", "-c", code))
+    assert "grn" in said and "Python 2.7" in said
+
+
 def test_another_sitecustomize_still_runs(tools):
     (tools.folder / "modules" / "sitecustomize.py").write_text("import builtins\nbuiltins.hidden = __name__\n")
     code = "import grn, sitecustomize; print(hidden, sitecustomize.__file__)"
@@ -279,6 +327,17 @@ def test_a_python_without_the_package(server):
     for name in ("gpuselect", "gpuget", "grn-run"):
         result = server.run(berth, "compat", name, env={"PYTHONPATH": None})
         assert_one_line_error(result, 127, "package", "install")
+
+
+def test_a_python_of_another_version(server):
+    """The package is there, but was built for another Python."""
+    package = server.folder / "modules" / "berth"
+    shutil.copytree(f"{PACKAGES}/berth", package)
+    [library] = package.glob("_native.*.so")
+    library.rename(library.with_name("_native.cpython-399-x86_64-linux-gnu.so"))
+    berth = installed(server, f'exec {PYTHON} "$@"')
+    result = server.run(berth, "compat", "GPU.py", "--info", env={"PYTHONPATH": str(package.parent)})
+    assert_one_line_error(result, 127, f"Python 3.{sys.version_info[1]}", "built for 3.99", "PATH")
 
 
 def test_another_package_of_that_name(server):

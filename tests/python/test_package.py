@@ -54,11 +54,12 @@ def test_the_commands_that_readme_has_for_older_tools(python):
     [runner, command] = re.findall(r"`((?:python -m )?berth[ .]compat [^`N]+)`", (ROOT / "README.md").read_text())
     (python.server.folder / "train.py").write_text("from gpuselect import gpuselect\nprint('on', gpuselect())\n")
     where = f"{os.path.dirname(sys.executable)}:{python.server.env['PATH']}"
-    script = f"cd {python.server.folder}\n{runner}\nberth compat GPU.py --redis-manage-all >/dev/null\n{command}\ntrue\n"
+    script = f"cd {python.server.folder}\n{runner}\nberth compat GPU.py --redis-manage-all >/dev/null\n{command}\n" \
+             "berth release --all >/dev/null\n"
     result = python.server.run("bash", "--norc", "-ec", script, env={**python.env, "PATH": where})
     assert result.returncode == 0, result
     assert re.fullmatch(r"on \d\n\d\n", result.stdout), result
-    wait_until(lambda: all_free(python.server))  # the shell, whose keeper works in our folder, has ended
+    wait_until(lambda: all_free(python.server))
 
 
 def test_every_public_name_has_a_docstring_and_is_found(python):

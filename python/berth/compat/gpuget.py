@@ -32,7 +32,7 @@ ABOUT = """\
 Lease GPUs of this host, one for each call. This is GPUGET's command,
 implemented with berth.
 
-The process that reads the number has the GPU until --release, or until it ends:
+The process that reads the number has the GPU until --release or until it ends:
   GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
 """
 NOTES = """\
@@ -68,7 +68,7 @@ def _count(text: str) -> int:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _command.Parser(PROG, description=ABOUT, epilog=NOTES,
+    parser = _command.Parser(PROG, usage=f"{PROG} --get | --release ID | --ACTION [OPTIONS]", description=ABOUT, epilog=NOTES,
                              formatter_class=argparse.RawDescriptionHelpFormatter)
 
     def flag(name: str, *others: str, text: str) -> None:
