@@ -5,6 +5,7 @@ from compat_scripts import SIMULATED_CUDA
 from leasing import jobs  # noqa: F401
 from compat_tools import PYTHON, compat, good, python_in_path, script, tools  # noqa: F401
 from test_compat_grn import code, grn  # noqa: F401
+from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
@@ -49,15 +50,29 @@ for size in ("8GiB", "24GiB"):
     assert good(result).splitlines() == ["[0] [7872]", "[0] [24256]"]  # less a context, too
 
 
-def test_two_processes_that_stay_do_not_wait_for_each_other(with_cuda):
-    """Both are on the only GPU between their calls."""
+TWO = """\
+import berth, pathlib, simulated_cuda, sys, time
+name, here = sys.argv[1], pathlib.Path(sys.argv[0]).parent
+
+def meet(place):
+    (here / f"{place}-{name}").touch()
+    while len(list(here.glob(f"{place}-*"))) < 2: time.sleep(0.02)
+
+with berth.gpus(mem="4GiB"):
+    context = simulated_cuda.Context(0)
+    meet("inside")
+meet("outside")
+with berth.gpus(mem="4GiB") as lease: print(name, lease.indices)
+"""
+
+
+def test_two_processes_that_stay_do_not_wait_for_each_other(with_cuda, jobs):
+    """Both are on the only GPU between their leases."""
     with_cuda.use("1x24GiB")
-    path = script(with_cuda, "code.py", f"import grn, os, berth, subprocess\n{LOOP}")
-    good(compat(with_cuda, path))  # measures
-    both = with_cuda.run("bash", "-c", f"for i in 1 2; do {PYTHON} -m berth.compat {path} & done; wait -n && wait -n")
-    assert both.returncode == 0, both
-    assert sorted(line.split()[:3] for line in both.stdout.splitlines()) == [
-        [str(number), "0", "False"] for number in (0, 0, 1, 1, 2, 2)]
+    path = script(with_cuda, "two.py", TWO)
+    both = [jobs.start(PYTHON, path, name) for name in ("one", "two")]
+    assert [job.process.wait(LIMIT) for job in both] == [0, 0]
+    assert [job.out for job in both] == ["one [0]\n", "two [0]\n"]
 
 
 def test_a_request_that_excludes_the_own_gpu_gets_another(with_cuda):
