@@ -47,8 +47,8 @@ def general(text):
     text = re.sub(r"^.*\bKilled\b.*\n?", "", text, flags=re.MULTILINE)  # what the shell says about its jobs
     text = re.sub(r"^\[\d+\][-+]? +(Terminated|Exit|Done).*\n?", "", text, flags=re.MULTILINE)
     text = re.sub(r"GPU-[0-9a-f-]{36}", "UUID", text)
-    text = re.sub(r"^\S+ - simulated", "HOST - simulated", text, flags=re.MULTILINE)
-    text = re.sub(rf"\b(ann|bob|dan|eve|{re.escape(getpass.getuser())})\b", "USER", text)
+    text = re.sub(r"^\S+ - (?=.*\d GPUs?: )", "HOST - ", text, flags=re.MULTILINE)
+    text = re.sub(rf"\*?\b(ann|bob|dan|eve|{re.escape(getpass.getuser())})\b(?: \+\d+)?", "USER", text)
     text = re.sub(r"\bpid \d+", "pid N", text)
     text = re.sub(r"^( +!? *)\d+(  USER )", r"\1PID\2", text, flags=re.MULTILINE)
     text = re.sub(r"\b(lease|\d\.) [a-z0-9]{8}\b", r"\1 ID", text)

@@ -1,5 +1,6 @@
 """queue, cancel, release, drain and undrain: who may, what they change, whom they wake."""
 
+import datetime
 import json
 import os
 import pathlib
@@ -129,8 +130,10 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     first = start_waiter(server, "-n", "2", "--time", "10m", command=["true", "\x1b[31m"])
     second = start_waiter(server, "--mem", "8GiB", "--gpu", "1", "--label", "größe")
     both = queue(server)
-    assert list(both[0]) == ["ticket", "position", "user", "pid", "command", "label", "since", "count", "memory_mib",
-                             "reason", "starts"]
+    assert list(both[0]) == ["ticket", "position", "user", "pid", "command", "label", "since", "request", "count",
+                             "memory_mib", "time_s", "name", "gpus", "reason", "starts"]
+    assert [(t["request"], t["time_s"], t["name"], t["gpus"]) for t in both] == [
+        ("2 GPUs, 10m", 600, None, None), ("GPU 1, 8 GiB each", None, None, [1])]
     assert [(t["ticket"], t["position"], t["count"], t["memory_mib"]) for t in both] == [
         (first.ticket, 1, 2, None), (second.ticket, 2, 1, 8192)]
     assert both == server.status()["queue"]
@@ -139,12 +142,19 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     assert "leased" in both[0]["reason"] and "root (folding)" in both[0]["reason"] and both[1]["label"] == "größe"
     text = server.berth("queue").stdout
     assert_fit_for_terminal(text)
-    assert re.search(rf"1\. {first.ticket}  root  2 GPUs\b.*\b10m  .*\b\d+s  pid {first.pid}  true \\x1b\[31m\n", text)
-    assert re.search(rf"2\. {second.ticket}  root  GPU 1\b.*\b8 GiB\b.*größe\n", text)
-    assert re.search(r" 0,1 leased .*root \(folding\).* (2h|1h 59m)\b", text)
+    assert re.match(r"Queue: 2 waiting, .*\bGPUs 0,1\b.* 2h\n", text)
+    mine = r"\*root"
+    assert re.search(rf"1\. {first.ticket}  \w+ in about 2h  \w+ \d+s  {mine}  2 GPUs, 10m  true \\x1b\[31m  pid {first.pid}\n", text)
+    assert re.search(rf"2\. {second.ticket}  \w+ in about 2h 10m  .*{mine}  GPU 1, 8 GiB each  größe  pid \d+\n", text)
+    assert re.search(r" 0,1 leased .*root \(folding\)\n", text)
+    brief = server.berth("status").stdout
+    assert_fit_for_terminal(brief)
+    assert re.search(rf"\n  1  in ~2h +{mine} +\d+s  2 GPUs, 10m        true \\x1b\[31m\n", brief)
+    assert re.search(rf"\n  2  in ~2h 10m +{mine} +\d+s  GPU 1, 8 GiB each  größe\n", brief)
     for columns in (40, 80):
         shown = server.berth("queue", env={"COLUMNS": str(columns)}).stdout
         assert max(map(len, shown.splitlines())) <= columns
+        assert "in about 2h" in shown and "in about 2h 10m" in shown
     stop(job)
 
 
@@ -152,14 +162,52 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
 @pytest.mark.each_harbour
 def test_status_says_a_lease_of_several_gpus_once(server):
     job = start_job(server, "-n", "3", "--label", "folding")
-    shown = server.berth("status").stdout
+    shown = server.berth("status", "-v").stdout
     assert shown.count("folding") == 1
     assert [bool(re.search(r"\bGPU \d", line)) for line in shown.splitlines() if job.lease in line] == [False, True, True]
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
     [lease] = first["leases"]
-    assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "exclusive", "memory_mib", "job", "idle_s"]
+    assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "ends", "ends_source", "overdue",
+                           "exclusive", "memory_mib", "job", "idle_s"]
+    assert (lease["ends"], lease["ends_source"], lease["overdue"]) == (None, None, False)
     assert (lease["user"], lease["pid"], lease["exclusive"], lease["memory_mib"]) == ("root", job.pid, True, None)
     assert re.fullmatch(ISO_TIME, lease["since"])
+
+
+# The end of a lease
+
+
+def only_lease(server, gpu=0):
+    [lease] = server.status()["gpus"][gpu]["leases"]
+    return lease
+
+
+@pytest.mark.each_harbour
+def test_an_announced_end_is_told_and_when_it_has_passed(server):
+    server.use("2x24GiB")
+    before = time.time()
+    start_job(server, "--gpu", "0", "--time", "2h")
+    assert server.status()["next_free"] is None  # GPU 1 is free
+    start_job(server, "--gpu", "1", "--time", "100ms")
+    lease = only_lease(server)
+    assert before - 1 <= lease["ends"] - 7200 <= time.time() + 1
+    assert (lease["ends_source"], lease["overdue"]) == ("announced", False)
+    wait_until(lambda: only_lease(server, 1)["overdue"], "the end of 100 ms")
+    expected = {"gpus": [0], "at": lease["ends"], "source": "announced"}  # GPU 1 should be free, and is not
+    assert server.status()["next_free"] == expected
+    assert json.loads(server.berth("queue", "--json").stdout)["next_free"] == expected
+
+
+@pytest.mark.each_harbour
+def test_each_ticket_has_an_expected_start(server):
+    """Not only the first: those behind it start when the tickets before them end."""
+    server.use("1x24GiB")
+    start_job(server, "--time", "2h")
+    start_waiter(server, "--time", "1h")
+    start_waiter(server, "--time", "1h")
+    start_waiter(server)
+    starts = [datetime.datetime.fromisoformat(ticket["starts"].replace("Z", "+00:00")) for ticket in queue(server)]
+    assert [one - starts[0] for one in starts] == [datetime.timedelta(hours=hours) for hours in (0, 1, 2)]
 
 
 # Cancel
@@ -417,7 +465,8 @@ def test_a_drained_gpu_is_not_handed_out_and_undrain_wakes_at_once(server):
     assert_lines(result.stdout, "GPU 0", "GPU 1")
     for gpu in server.status()["gpus"]:
         assert gpu["state"] == "drained" and re.search("root: fan is broken$", gpu["reason"])
-    assert re.search("! drained .*root: fan is broken\n", server.berth("status").stdout)
+    assert len(re.findall("  drained  .* drained by root: fan is broken\n", server.berth("status").stdout)) == 2
+    assert re.search("! drained .*root: fan is broken\n", server.berth("status", "-v").stdout)
     assert_one_line_error(server.berth("run", "--no-wait", "--", "true"), 75, " 0,1 drained", "root: fan is broken")
     waiter = start_waiter(server, command=["echo", "runs"])
     assert re.search(" 0,1 drained .*root: fan is broken$", queue(server)[0]["reason"])

@@ -114,11 +114,11 @@ def test_every_check_is_documented(server):
 
 
 def test_text_for_people(server):
-    result = server.berth("doctor")
+    result = server.berth("doctor", "--all")
     assert result.returncode == 0
     lines = result.stdout.splitlines()
-    assert re.match("ok       driver         .*570.86.15", lines[0])
-    assert re.match(r"\D*problem", lines[-1])
+    assert any(re.match("ok       driver         .*570.86.15", line) for line in lines)
+    assert re.match(r"No problem.* \d+ checks are ok\.$", lines[-1])
     (server.harbour / "junk").touch()
     result = server.berth("doctor", env={"COLUMNS": "70"})
     assert result.returncode == 1
@@ -128,12 +128,24 @@ def test_text_for_people(server):
     assert remedy.startswith(" " * 26)
     assert max(len(line) for line in lines if str(server.folder) not in line) <= 70
     assert lines[-1].startswith("1 problem")
+    assert lines[0].startswith("problem  planted"), "problems come first"
+    levels = [line.split()[0] for line in server.berth("doctor", "--all").stdout.splitlines()
+              if re.match("(ok|note|problem) ", line)]
+    assert levels == sorted(levels, key=["problem", "note", "ok"].index)
+    assert {"ok", "problem"} <= set(levels)
+
+
+def test_checks_that_are_ok_are_only_counted(server):
+    text = server.berth("doctor").stdout
+    assert not re.search("^ok ", text, re.MULTILINE)
+    passed = sum(one["level"] == "ok" for one in doctor(server))
+    assert f" {passed} checks are ok (--all " in text.splitlines()[-1]
 
 
 def test_colours_on_a_terminal_only(server):
     (server.harbour / "junk").touch()
     master, slave = pty.openpty()
-    subprocess.run([BERTH, "doctor"], env=server.env, stdin=slave, stdout=slave, stderr=slave)
+    subprocess.run([BERTH, "doctor", "--all"], env=server.env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
     screen = b"".join(written_on(master))
     os.close(master)

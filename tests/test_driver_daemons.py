@@ -83,7 +83,7 @@ def daemons(server):
 def test_roots_daemon_leaves_the_gpu_free(server, daemons, name):
     assert daemons.state(daemons.start(name)) == "free"
     assert server.berth("run", "--no-wait", "--", "true").returncode == 0
-    text = server.berth("status").stdout
+    text = server.berth("status", "-v").stdout
     assert not re.search(r"! +\d", text) and " driver" in text
 
 

@@ -61,7 +61,7 @@ def test_every_host_is_shown(hosts):
     text = one.berth("status", "--all").stdout
     assert text.startswith("gpu-a - ") and "\n\ngpu-b - " in text and " ago\n" in text
     text = one.berth("queue", "--all").stdout
-    assert text.startswith("gpu-b:\n  1. ")
+    assert text.startswith("gpu-b - Queue: 1 waiting") and "\n  1. " in text
     job.stdin.close()
     assert waits.wait(LIMIT) == 0
     wait_until(lambda: one.all()["gpu-b"]["gpus"][0]["state"] == "free", "its lease has ended")

@@ -125,6 +125,16 @@ def test_the_first_run_has_a_gpu_alone_and_the_next_reserve_what_it_needed(serve
     assert profile["quantile_mib"] == MIB_5G and profile["reserves_mib"] == pytest.approx(MIB_5G * 1.02, abs=2)
 
 
+def test_a_log_tells_what_auto_reserves_and_why(server):
+    command = ["berth", "run", "--mem", "auto", "--job", "train", "--", SIM_JOB, "--quiet", "--mem", "5GiB", "--samples", "5"]
+    for expected in (r"berth: granted GPU \d, exclusive: .*\bfirst run\b.*\n",
+                     r"berth: granted GPU \d, 5\.\d+ GiB reserved: up to 5\S* GiB in 1 earlier run, plus 10%\n"):
+        path, process = start_into(server, "auto.log", *command)
+        assert process.wait(LIMIT) == 0
+        assert re.match(expected, path.read_text()), path.read_text()
+        path.unlink()
+
+
 @pytest.mark.release_only
 def test_jobs_of_unknown_type_are_known_by_their_script(server):
     for folder in ("one", "two"):
@@ -328,7 +338,7 @@ def test_who_is_told_to_end_did_not_run_out_of_memory(server, number):
     eventually(lambda: "out of memory" in path.read_text(), "it runs")
     process.send_signal(number)
     assert process.wait(LIMIT) == 3
-    assert path.read_text() == "CUDA out of memory\n"
+    assert path.read_text() == "berth: granted GPU 0\nCUDA out of memory\n"
     [profile] = profiles(server)
     assert (profile["runs"], profile["failures"]) == ([], 1)
 
@@ -367,7 +377,7 @@ def test_where_nobody_can_read_what_it_said_that_is_told(server):
     assert result.returncode == 1
     assert "--retry-oom" in result.stderr
     path, process = start_into(server, "failed.log", *failing)
-    assert process.wait(LIMIT) == 1 and path.read_text() == ""
+    assert process.wait(LIMIT) == 1 and path.read_text() == "berth: granted GPU 0\n"
 
 
 @pytest.mark.release_only
@@ -423,6 +433,9 @@ def test_learned_run_times_give_estimates(server, jobs):
         return json.dumps(learned)
     rewrite(server, longer)
     jobs.hold("--job", "train")
+    [lease] = leases(server).values()
+    assert lease["ends_source"] == "estimated"
+    assert server.status()["next_free"] == {"gpus": [0], "at": lease["ends"], "source": "estimated"}
     assert re.search(r"\b1h 1\d?m\b", jobs.wait().err)
     [ticket] = queue(server)
     assert ticket["starts"] is not None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -229,7 +230,22 @@ def test_the_table(server):
     result = server.berth("log")
     heading, line = result.stdout.splitlines()
     assert heading.split() == ["GRANTED", "LASTED", "WAITED", "USER", "GPU", "MEMORY", "END", "COMMAND"]
-    assert line.endswith("<1s      <1s  root  0       whole  exit 3    sh -c exit 3 (a label)")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d .* <1s +<1s  root  0 +whole  exit 3 +a label: sh -c exit 3", line)
+
+
+@pytest.mark.needs_root
+def test_the_table_on_80_columns_has_room_for_the_command(server):
+    command = "python train.py --config configs/large.yaml --seed 17"
+    server.berth("run", "--", "/bin/sh", "-c", f": {command}")
+    heading, line = server.berth("log", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert heading.split() == ["GRANTED", "LASTED", "WAITED", "USER", "GPU", "END", "COMMAND"]  # every lease has whole GPUs
+    assert re.match(r"\d\d-\d\d \d\d:\d\d  ", line) and ": python train.py --config " in line and "sh -c" not in line
+    server.berth("run", "--mem", "1GiB", "--", "sleep", "0")
+    heading, first, second = server.berth("log", env={"COLUMNS": "80"}).stdout.splitlines()
+    assert "MEMORY" in heading and " whole " in first and " 1 GiB " in second
+    heading, first, second = server.berth("log", env={"COLUMNS": "60"}).stdout.splitlines()
+    assert "WAITED" not in heading and ": python train.py" in first  # the command is worth more
+    assert max(map(len, (heading, first, second))) <= 60
 
 
 def test_nothing_that_a_terminal_would_obey(server):
@@ -297,8 +313,12 @@ def test_a_user_whom_nobody_knows(server, command):
 def test_an_empty_history_says_what_to_do(server):
     result = server.berth("log")
     assert (result.returncode, result.stdout) == (0, "")
-    assert "--since" in result.stderr
+    assert "--since" in result.stderr and re.search(r" since \d{4}-\d\d-\d\d \d\d:\d\d;", result.stderr)
     assert log(server) == []
+    assert "on GPU 1 since" in server.berth("log", "--gpu", "1").stderr
+    missing = server.berth("log", "--gpu", "9", "--user", "root")
+    assert missing.returncode == 0
+    assert "of root on GPU 9 since" in missing.stderr and "no such GPU" in missing.stderr
 
 
 @pytest.mark.each_harbour

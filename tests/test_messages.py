@@ -39,7 +39,7 @@ shift
 exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 """,
     "findings": """#!/bin/sh
-COLUMNS=2000 berth doctor | awk -v checks=" $* " '
+COLUMNS=2000 berth doctor --all | awk -v checks=" $* " '
   /^[a-z]/ { shown = index(checks, " " $2 " ") > 0; if (shown && $1 == "problem") code = 1 }
   /^$/ { exit }
   shown
@@ -340,9 +340,10 @@ class Stage:
         # A lease that began and ended within the command.
         text = re.sub(r"\blease [a-z0-9]{8}(?= is released|, which has|: \d)", "lease ID", text)
         text = re.sub(r"\b(pid|kill|kill -CONT|ps -fp|inode)( \d+)+", r"\1 N", text)
-        text = re.sub(r"(?<!-)\b(for|waiting|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
+        text = re.sub(r"(?<!-)\b(for|waiting|waits|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
         text = re.sub(r"\b(in|of) \d+(?:\.\d+)?(?:ms|s)\b", r"\1 TIME", text)
         text = re.sub(r"\d+(?:\.\d+)?(?:ms|s) of GPU time", "TIME of GPU time", text)
+        text = re.sub(r" {2,}\d+s(?=  )", "  TIME", text)  # a column
         text = re.sub(r"\b\d+(?:\.\d+)?(?:ms|s) ago\b", "TIME ago", text)
         text = re.sub(r"\bby root\b", "by USER", text)
         return re.sub(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d(?::\d\d)?Z?", "WHEN", text)

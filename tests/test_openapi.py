@@ -144,7 +144,7 @@ def test_every_server_answers_as_described(server, jobs, serve, name):
     [host] = status["hosts"]
     assert len(host["gpus"]) == len(server.status()["gpus"])
     assert any(gpu["leases"] for gpu in host["gpus"]) and host["queue"]
-    assert ask(serving, "/api/v1/queue") == {"hosts": [{"host": host["host"], "queue": host["queue"]}]}
+    assert ask(serving, "/api/v1/queue") == {"hosts": [{key: host[key] for key in ("host", "next_free", "queue")}]}
     assert ask(serving, "/api/v1/log")["leases"]
     assert ask(serving, "/api/v1/report")["total"]["running"] >= 1
     timeline = ask(serving, "/api/v1/timeline", "?since=7d")

@@ -377,7 +377,8 @@ def test_one_line_per_change_on_a_pipe(server, jobs):
     eventually(lambda: "position 1 of 1" in waiter.err, "the new position")
     assert ahead.end() == 0
     assert waiter.gpus() == "0,1"
-    lines = waiter.err.splitlines()
+    *lines, granted = waiter.err.splitlines()
+    assert re.fullmatch(r"berth: granted GPUs 0,1 after \d+s", granted)
     assert len(lines) == len(set(lines)), "a line that says nothing new"
     assert all(re.match(r"berth: waiting.* position \d", line) for line in lines)
     assert "(ahead)" in lines[-1]
@@ -391,25 +392,55 @@ def test_the_estimate(server, jobs):
     server.use("1x24GiB")
     holder = jobs.hold("--time", "2h")
     waiter = jobs.wait()
-    assert re.search(r" (2h|1h 59m)$", waiter.err.strip())
+    assert waiter.err.startswith("berth: waiting, starts in about 2h, position 1 of 1: ")
     [ticket] = server.status()["queue"]
     assert ticket["position"] == 1 and re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", ticket["starts"])
-    assert re.search(r" (2h|1h 59m)\b", server.berth("status").stdout)
+    assert re.search(r"\bin 2h\b.*\n(.*\n)*.*\bin ~2h\b", server.berth("status").stdout)
     holder.end()
     waiter.gpus()
+
+
+@pytest.mark.each_harbour
+def test_without_an_estimate_the_next_free_gpu_is_named(server, jobs):
+    """The second in the queue cannot know when the first ends; but a GPU gets free."""
+    server.use("2x24GiB")
+    jobs.hold("--gpu", "1", "--time", "3h")
+    jobs.hold("--gpu", "0")
+    jobs.wait()
+    waiter = jobs.wait("--label", "second")
+    assert re.match(r"berth: waiting, next free: GPU 1 in about 3h, position 2 of 2: ", waiter.err)
+    other = jobs.wait("--gpu", "0")
+    assert "next free" not in other.err, "GPU 1 is of no use for it"
+
+
+@pytest.mark.each_harbour
+def test_a_log_tells_what_was_granted(server, jobs):
+    server.use("2x24GiB")
+    at_once = jobs.run("--gpu", "1")
+    at_once.gpus()
+    assert at_once.err == "berth: granted GPU 1\n"
+    holder = jobs.hold("--gpu", "0")
+    waiter = jobs.wait("--gpu", "0")
+    holder.end()
+    waiter.gpus()
+    assert re.search(r"\nberth: granted GPU 0 after \d+s\n$", waiter.err)
+    waiter.end()
+    assert server.berth("run", "--", "true").stderr == "", "a program that reads the pipe may expect only what the job writes"
 
 
 def test_no_estimate_where_nobody_said_how_long(server, jobs):
     server.use("1x24GiB")
     jobs.hold()
-    assert "expected" not in jobs.wait().err
+    assert "starts" not in jobs.wait().err
     assert server.status()["queue"][0]["starts"] is None
 
 
 def test_a_holder_that_overran_gives_no_estimate(server, jobs):
     server.use("1x24GiB")
     jobs.hold("--time", "1ms")
-    assert "expected" not in jobs.wait().err
+    err = jobs.wait().err
+    assert "starts" not in err and "next free" not in err
+    assert re.search(r"\d+s late\b", server.berth("status").stdout)
 
 
 class Terminal:
@@ -484,7 +515,9 @@ def test_one_live_line_on_a_terminal_that_goes_away(server, jobs, terminal, colu
     assert screen.wait() == 0
     before, after = screen.written.split(b"the job")
     assert after == b"\r\n"
-    assert before.endswith(b"\r\x1b[K"), "the line is taken away before the job writes"
+    before, granted, rest = before.partition(b"berth: granted GPUs 0,1 after ")
+    assert granted and re.fullmatch(rb"\d+s\r\n", rest)
+    assert before.endswith(b"\r\x1b[K"), "the line is taken away before anything else is written"
     assert b"\n" not in before
     drawn = [line for line in before.split(b"\r") if line.startswith(b"berth:")]
     assert len(drawn) >= 2
@@ -513,7 +546,7 @@ def test_a_dumb_terminal_gets_lines(server, jobs, terminal):
     holder.end()
     assert screen.wait() == 0
     assert b"\x1b" not in screen.written
-    assert screen.written.count(b"\r\n") == 2
+    assert [line[:14] for line in screen.written.splitlines()] == [b"berth: waiting", b"berth: granted", b"the job"]
 
 
 # Hostile text.
@@ -898,7 +931,7 @@ def test_the_placeholder_shows_until_the_job_uses_the_gpu(server, jobs):
     job.process.send_signal(signal.SIGTERM)
     assert job.process.wait(LIMIT) == 143
     assert on_gpu(server, 1) == on_gpu(server, 2) == []
-    assert job.err == ""
+    assert job.err == "berth: granted GPUs 1,2\n"
 
 
 def test_a_placeholder_leaves_with_a_job_that_never_used_the_gpu(server):

@@ -13,6 +13,7 @@ import termios
 
 import pytest
 from conftest import BERTH, ROOT, SANITIZED, SERVERS, SIM_LIBRARIES, assert_fit_for_terminal
+from leasing import jobs  # noqa: F401
 
 GPU_KEYS = ["index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
             "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "reason",
@@ -26,7 +27,7 @@ def states(status):
 @pytest.mark.each_harbour
 def test_json_has_the_keys_of_the_design(server):
     status = server.use("4x24GiB").status()
-    assert list(status) == ["host", "driver", "gpus", "queue"]
+    assert list(status) == ["host", "driver", "next_free", "gpus", "queue"]
     assert status["host"] == os.uname().nodename
     assert status["queue"] == []
     assert [gpu["index"] for gpu in status["gpus"]] == [0, 1, 2, 3]
@@ -78,7 +79,7 @@ def test_what_the_driver_does_not_give_is_absent(server):
     for key in GPU_KEYS[4:11]:
         assert gpu[key] is None, key
     assert gpu["state"] == "free"
-    row = next(line for line in server.berth("status").stdout.splitlines() if "GB10" in line)
+    row = next(line for line in server.berth("status", "-v").stdout.splitlines() if "GB10" in line)
     assert row.split()[-4:] == ["-", "-", "-", "-"]
 
 
@@ -136,7 +137,7 @@ def test_an_absent_driver_version_is_null(server):
     server.use({"gpus": [{"name": "A", "memory": "8GiB"}],
                 "faults": [{"call": "nvmlSystemGetDriverVersion", "answer": 999}]})
     assert server.status()["driver"] is None
-    assert "driver - -" in server.berth("status").stdout
+    assert "driver -\n" in server.berth("status").stdout
 
 
 def test_unknown_is_not_free(server):
@@ -221,13 +222,15 @@ def test_the_table_fits(server, columns):
     shown = server.berth("status", env={"COLUMNS": str(columns)}).stdout
     assert max(len(line) for line in shown.splitlines()) <= columns
     assert "stranger" in shown
+    shown = server.berth("status", "-v", env={"COLUMNS": str(columns)}).stdout
+    assert max(len(line) for line in shown.splitlines()) <= columns
     assert columns < 60 or re.search(r"! +\d+  .*iB  +\S", shown)
 
 
 def test_without_a_terminal_nothing_is_cut_and_nothing_coloured(server):
     name = "A card with a very long name, longer than any table would like"
     shown = server.use({"gpus": [{"name": name, "memory": "8GiB"}]}).berth("status").stdout
-    assert name in shown
+    assert name in shown and name in server.berth("status", "-v").stdout
     assert_fit_for_terminal(shown)
 
 
@@ -240,10 +243,51 @@ def test_a_locale_without_utf8_gets_ascii(server):
     assert json.loads(server.berth("status", "--json", env={"LANG": "C"}).stdout)["gpus"][0]["name"] == "Grün"
 
 
-def on_terminal(server, *arguments, env=None, columns=80, until=None):
+@pytest.mark.needs_root
+@pytest.mark.each_harbour
+def test_eight_gpus_and_the_queue_fit_a_small_terminal(server, jobs):
+    server.use(SERVERS / "nvlink8.json")
+    jobs.hold("--gpu", "0,1", "--time", "40m", "--label", "llama")
+    jobs.hold("--gpu", "2", "--time", "1ms", "--label", "late")
+    jobs.hold("--gpu", "3", "--mem", "20GiB", "--label", "part")
+    for index in range(4, 7):
+        jobs.hold("--gpu", str(index))
+    for number in range(5):
+        jobs.wait("-n", "3", "--time", "30m", "--label", f"waiting {number}")
+    text = server.berth("status", env={"COLUMNS": "80"}).stdout
+    lines = text.splitlines()
+    assert len(lines) <= 24 and max(map(len, lines)) <= 80
+    rows = {line[:3].strip(): line for line in lines[4:12]}
+    assert sorted(rows) == [str(index) for index in range(8)]
+    for index in "01":
+        assert re.search(r"^  \d  leased  .* \*root +\d+s  in 40m +llama$", rows[index])
+    assert re.search(r" \d+s late +late$", rows["2"])
+    assert re.search(r"^  3  shared .*\*root .* - +20 GiB, part$", rows["3"])
+    assert re.fullmatch(r"  7  free +\d+/80 GiB +0%", rows["7"])
+    assert [line.split()[0] for line in lines[-5:]] == ["1", "2", "3", "4", "5"]
+    assert re.search(r"^  1  in ~40m +\*root +\d+s  3 GPUs, 30m  waiting 0$", lines[-5])
+    assert re.search(r"^  5  in ~2h 40m +\*root .*  waiting 4$", lines[-1])
+    assert text.startswith(f"{server.status()['host']} - 8 GPUs: 1 free, 6 leased, 1 shared\n")
+
+
+def test_the_end_that_comes_first_stands_first(server, jobs):
+    server.use("2x24GiB")
+    jobs.hold("--gpu", "0", "--time", "2h")
+    jobs.hold("--gpu", "1", "--time", "40m")
+    first = server.berth("status", env={"COLUMNS": "80"}).stdout.splitlines()[0]
+    assert " - next free: GPU 1 in about 40m - " in first
+
+
+def test_watch_counts_the_lines_that_do_not_fit(server, jobs):
+    server.use(SERVERS / "nvlink8.json")
+    output, _ = on_terminal(server, "status", "--watch", "0.1", until=b"LOAD", rows=8)
+    assert re.search(r"\.\.\. and \d more lines", output)
+
+
+def on_terminal(server, *arguments, env=None, columns=80, rows=24, until=None):
     """What berth writes to a real terminal; with `until`, it is interrupted once that has appeared."""
     master, slave = pty.openpty()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     process = subprocess.Popen([BERTH, *arguments], env={**server.env, **(env or {})}, stdin=slave,
                                stdout=slave, stderr=slave)
     os.close(slave)
@@ -273,13 +317,13 @@ def test_colour_on_a_terminal_only_and_no_color_obeyed(server):
 
 
 def test_watch_on_a_terminal_draws_over_itself_and_ends_with_ctrl_c(server):
-    output, code = on_terminal(server, "status", "--watch", "0.1", until=b"POWER")
+    output, code = on_terminal(server, "status", "--watch", "0.1", until=b"LOAD")
     assert code == -signal.SIGINT
     assert output.count("\x1b[2J") == 1 and output.count("\x1b[H") >= 2
 
 
 def test_watch_on_a_dumb_terminal_does_not_draw(server):
-    output, _ = on_terminal(server, "status", "--watch", "0.1", env={"TERM": "dumb"}, until=b"POWER")
+    output, _ = on_terminal(server, "status", "--watch", "0.1", env={"TERM": "dumb"}, until=b"LOAD")
     assert "\x1b" not in output
 
 
@@ -347,9 +391,9 @@ def test_a_process_name_with_escape_sequences_is_shown_not_obeyed(server, tmp_pa
     libraries = ROOT / "build" / "lib" / "sim" if SANITIZED else SIM_LIBRARIES
     process = server.start("/usr/bin/python3", hostile, env={"LD_LIBRARY_PATH": str(libraries)})
     assert process.stdout.readline() == "ready\n"
-    shown = server.berth("status").stdout
-    assert_fit_for_terminal(shown)
-    assert "\\x1b[31m\\nevil\\xff" in shown
+    for shown in (server.berth("status").stdout, server.berth("status", "-v").stdout):
+        assert_fit_for_terminal(shown)
+        assert "\\x1b[31m\\nevil\\xff" in shown
     as_json = server.berth("status", "--json").stdout
     assert_fit_for_terminal(as_json)
     assert json.loads(as_json)["gpus"][0]["processes"][0]["name"] == "\x1b[31m\nevil\ufffd"

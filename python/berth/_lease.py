@@ -256,7 +256,7 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     finally:
         reporter.clear_line()
     if native is not None and reporter.has_waited:
-        reporter.report_grant(_gpus_text(native.describe(parsed.ids)[3]["BERTH_GPUS"]))
+        reporter.report_grant(native.describe_grant())
     return native
 
 

@@ -31,24 +31,31 @@ std::string format_count(std::ptrdiff_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-std::string summary(const Findings& findings) {
+std::string summary(const Findings& findings, bool all) {
   const auto count = [&](Level level) {
     return std::count_if(findings.begin(), findings.end(),
                          [&](const Finding& one) { return one.level == level; });
   };
   const auto problems = count(Level::problem);
   const auto notes = count(Level::note);
-  return fmt::format("{}{}.\n", problems == 0 ? "No problem" : format_count(problems, "problem"),
-                     notes == 0 ? "" : fmt::format(", {}", format_count(notes, "note")));
+  const auto passed = count(Level::ok);
+  return fmt::format(
+      "{}{}. {} {} ok{}.\n", problems == 0 ? "No problem" : format_count(problems, "problem"),
+      notes == 0 ? "" : fmt::format(", {}", format_count(notes, "note")),
+      format_count(passed, "check"), passed == 1 ? "is" : "are", all ? "" : " (--all shows them)");
 }
 
 }  // namespace
 
-std::string doctor_text(const Findings& findings, const Terminal& terminal) {
+std::string doctor_text(const Findings& findings, const Terminal& terminal, bool all) {
   const bool narrow = terminal.width && *terminal.width < kMinTwoColumnWidth;
   const std::size_t indent = narrow ? kLevelWidth : kIndent;
+  Findings shown = findings;
+  std::stable_sort(shown.begin(), shown.end(),
+                   [](const Finding& a, const Finding& b) { return a.level > b.level; });
+  if (!all) std::erase_if(shown, [](const Finding& one) { return one.level == Level::ok; });
   std::string out;
-  for (const Finding& finding : findings) {
+  for (const Finding& finding : shown) {
     out +=
         terminal.paint(style_of(finding.level), align_left(to_string(finding.level), kLevelWidth));
     const std::string check = terminal.escape(finding.check);
@@ -63,7 +70,7 @@ std::string doctor_text(const Findings& findings, const Terminal& terminal) {
     out += wrap_text(terminal.escape(finding.remedy), terminal.width, indent + 2);
     out += '\n';
   }
-  return out + "\n" + summary(findings);
+  return fmt::format("{}{}{}", out, out.empty() ? "" : "\n", summary(findings, all));
 }
 
 std::string doctor_json(const Findings& findings) {

@@ -8,8 +8,10 @@
 
 namespace berth {
 
-// A line for each finding, the remedy below it, and a summary; escaped and wrapped for `terminal`.
-std::string doctor_text(const Findings& findings, const Terminal& terminal);
+// A line for each problem and then for each note, with its remedy below it, and a summary that
+// counts the checks that are ok; with `all`, a line for each of those, too. Escaped and wrapped for
+// `terminal`.
+std::string doctor_text(const Findings& findings, const Terminal& terminal, bool all);
 
 // One JSON document and a newline, in ASCII. An empty remedy is null.
 std::string doctor_json(const Findings& findings);

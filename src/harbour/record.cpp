@@ -182,6 +182,7 @@ std::string format_record(const Record& record) {
             {"request", format_request(record.request)}};
   if (!record.job.empty()) json["job"] = record.job.substr(0, kMaxCommandLength);
   if (record.is_profiling_run) json["profiles"] = true;
+  if (record.time_is_estimated) json["time_estimated"] = true;
   if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
   if (!record.directory_id.empty()) json["witness"] = record.directory_id;
   if (record.file_number && record.uuids.empty()) json["order"] = *record.file_number;
@@ -228,6 +229,7 @@ Result<Record> parse_record(std::string_view text) {
   record.label = fields.text("label", kMaxLabelLength * 3).value_or("");
   record.job = fields.text("job", kMaxCommandLength * 3).value_or("");
   record.is_profiling_run = fields.flag("profiles");
+  record.time_is_estimated = fields.flag("time_estimated");
   record.sampled = fields.flag("sampled");
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));

@@ -42,6 +42,8 @@ struct Record {
   bool is_profiling_run = false;
   TimePoint since;  // when the client asked
   Request request;
+  // The run time in the request is that of earlier runs; the user has not announced one.
+  bool time_is_estimated = false;
   std::string parent_lease;  // the id of the lease that this one is a part of; empty for most
   // With a server: the directory that has the client's bell (see Harbour::directory_id()).
   std::string directory_id;

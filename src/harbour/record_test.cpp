@@ -21,6 +21,7 @@ Record make_full_record() {
   record.parent_lease = "abcdefgh";
   record.uuids = {"GPU-1", "GPU-2"};
   record.granted = TimePoint(std::chrono::milliseconds(1'763'248'000'456));
+  record.time_is_estimated = true;
   Request& request = record.request;
   request.count = 2;
   request.memory = gib(8);
@@ -43,6 +44,7 @@ TEST(Record, a_formatted_record_is_parsed_back) {
   EXPECT_EQ(read->command, record.command);
   EXPECT_EQ(read->request.uuids, record.request.uuids);
   EXPECT_EQ(read->request.time, record.request.time);
+  EXPECT_TRUE(read->time_is_estimated);
   EXPECT_EQ(read->expected_end(), record.granted + std::chrono::hours(4));
 }
 

@@ -149,7 +149,7 @@ class AcquireLoop {
            decision->recovery_time_left.count() > 0
                ? kRecoveryReason
                : explain_wait(decision->wait, self_.record.request, decision->host_view),
-           decision->wait.expected_start});
+           decision->wait.expected_start, self_.record.since, find_next_free_for_wait(*decision)});
       if (!self_.may_wait || is_past_deadline())
         return tl::make_unexpected(make_not_granted_error(status));
       if (!decision->is_in_front) probe_.close_session();
@@ -230,7 +230,13 @@ class AcquireLoop {
     return {0, 0,
             fmt::format("the selector accepts {} of {} GPUs now, {} requested", chosen,
                         allowed_uuids_ ? allowed_uuids_->size() : all, self_.record.request.count),
-            std::nullopt};
+            std::nullopt, self_.record.since};
+  }
+
+  std::optional<NextFree> find_next_free_for_wait(const Decision& decision) const {
+    if (decision.wait.expected_start) return std::nullopt;
+    return find_next_free(decision.host_view, std::chrono::system_clock::now(),
+                          &self_.record.request);
   }
 
   std::string explain_lost_place() const {
@@ -312,6 +318,7 @@ class AcquireLoop {
         for (const UniqueFd& bell : decision.watched_bells) poll_fds.push_back({bell.get(), 0, 0});
         continue;
       }
+      if (callbacks_.on_time_passed) callbacks_.on_time_passed();
       const bool is_timing = decision.has_unclaimed_grant || decision.decide_again_at;
       if (!decision.successor_bells.empty() && Clock::now() >= second_watcher_due) {
         for (const UniqueFd& bell : decision.successor_bells) ring(bell.get());

@@ -12,6 +12,7 @@
 #include "lease/acquire_request.h"
 #include "lease/lease.h"
 #include "schedule/plan.h"
+#include "status/lease_end.h"
 
 namespace berth {
 
@@ -21,6 +22,8 @@ struct WaitStatus {
   std::size_t queue_length = 0;
   std::string reason;  // one line; may have control characters, so printable() before it is shown
   std::optional<TimePoint> expected_start;
+  TimePoint since{};                    // when the client asked
+  std::optional<NextFree> next_free{};  // of the GPUs that match, if no start is expected
   bool operator==(const WaitStatus&) const = default;
 };
 
@@ -38,6 +41,8 @@ struct AcquireCallbacks {
   // Called when interrupt_fd is readable. Reads what is there, and returns whether to stop waiting.
   // Empty: a readable interrupt_fd always ends the wait.
   std::function<bool()> confirm_interrupt{};
+  // Nothing has changed, but time has passed. Called about once a minute, for displays.
+  std::function<void()> on_time_passed{};
 };
 
 // Waits until the request is granted. Returns the lease, or nothing if the wait was interrupted.

@@ -70,7 +70,10 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
   const NeedsEstimate estimate = profile ? estimate_needs(*profile) : NeedsEstimate{};
   const auto before =
       std::tuple(record.request.memory, record.request.time, record.is_profiling_run);
-  if (options.use_time && estimate.time) record.request.time = *estimate.time;
+  if (options.use_time && estimate.time) {
+    record.request.time = *estimate.time;
+    record.time_is_estimated = true;
+  }
   if (options.use_memory) {
     record.request.memory = estimate.memory;
     if (estimate.memory)

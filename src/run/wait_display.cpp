@@ -6,15 +6,27 @@
 #include <fmt/format.h>
 #include <link.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "base/descriptors.h"
 #include "base/signals.h"
 #include "base/terminal.h"
+#include "run/grant_message.h"
+#include "status/status_format.h"
 
 namespace berth {
 namespace {
+
+constexpr std::chrono::minutes kMinShownWait(1);
+
+// A person reads such a file later. The program at the other end of a pipe may expect only what the
+// job writes.
+bool is_log_file(int fd) {
+  struct stat info {};
+  return ::fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+}
 
 // Removes the code of the program and its libraries from the memory of this process. The kernel
 // keeps it in the page cache and maps again what is used: while a client waits, that is a small
@@ -38,30 +50,34 @@ void unmap_code() {
 }  // namespace
 
 std::string format_wait_status(const WaitStatus& status, TimePoint now) {
-  std::string text = status.queue_position == 0
-                         ? status.reason
-                         : fmt::format("position {} of {}: {}", status.queue_position,
-                                       status.queue_length, status.reason);
-  if (status.expected_start && *status.expected_start > now) {
-    const auto left = std::chrono::ceil<std::chrono::seconds>(*status.expected_start - now);
-    text += fmt::format("; expected to start in about {}", format_duration(left));
-  }
-  return text;
+  std::string text = "waiting";
+  if (status.since != TimePoint{} && now - status.since >= kMinShownWait)
+    text += fmt::format(" {}", format_rough_duration(now - status.since));
+  const std::string start = format_expected_start(status.expected_start, now);
+  if (!start.empty()) text += fmt::format(", {}", start);
+  if (status.next_free && status.next_free->at > now)
+    text += fmt::format(", {}", format_next_free(*status.next_free, now));
+  if (status.queue_position > 0)
+    text += fmt::format(", position {} of {}", status.queue_position, status.queue_length);
+  return fmt::format("{}: {}", text, status.reason);
 }
 
 void WaitDisplay::show(const WaitStatus& status) {
   const Terminal terminal = terminal_at(STDERR_FILENO);
-  const std::string text = terminal.escape(
-      fmt::format("waiting, {}", format_wait_status(status, std::chrono::system_clock::now())));
-  if (!terminal.drawable) {
-    if (text != last_text_) print_error(fmt::format("berth: {}\n", text));
-    last_text_ = text;
-    return;
-  }
+  const bool has_changed = status != last_status_;
+  last_status_ = status;
+  if (!terminal.drawable && !has_changed) return;
+  const std::string text =
+      terminal.escape(format_wait_status(status, std::chrono::system_clock::now()));
+  if (!terminal.drawable) return print_error(fmt::format("berth: {}\n", text));
   const std::size_t room = terminal.width.value_or(80);
   print_error(fmt::format("\r{}\x1b[K", truncate_text(fmt::format("berth: {}", text),
                                                       room > 1 ? room - 1 : 1, terminal.charset)));
   has_live_line_ = true;
+}
+
+void WaitDisplay::refresh() {
+  if (has_live_line_) show(*last_status_);
 }
 
 void WaitDisplay::show_notice(const std::string& text) {
@@ -78,7 +94,8 @@ AcquireCallbacks WaitDisplay::make_callbacks(int interrupt) {
   return {[this](const WaitStatus& status) { show(status); },
           [this](const std::string& text) { show_notice(text); },
           interrupt,
-          {}};
+          {},
+          [this] { refresh(); }};
 }
 
 Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireRequest request,
@@ -97,11 +114,20 @@ Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireReque
         show(status);
         if (!std::exchange(waits, true)) unmap_code();
       };
+  const std::optional<ProfileOptions> profile_options = request.profile_options;
   auto lease = acquire(probe, std::move(request), acquire_callbacks);
   display.finish();
   probe.set_interrupt(-1);
   if (!lease) return tl::make_unexpected(lease.error());
-  if (*lease) return std::move(**lease);
+  if (*lease) {
+    const bool is_displayed = !callbacks.on_wait;
+    const bool has_auto_memory = profile_options && profile_options->use_memory;
+    const bool is_job = owner < 0;  // the shell that gets a lease shows it itself
+    const bool is_wanted = waits || (is_job && is_log_file(STDERR_FILENO)) ||
+                           (has_auto_memory && ::isatty(STDERR_FILENO) == 1);
+    if (is_displayed && is_wanted) print_message(format_grant(**lease, waits, profile_options));
+    return std::move(**lease);
+  }
   return static_cast<int>(signals.next().value_or(signalfd_siginfo{}).ssi_signo);
 }
 

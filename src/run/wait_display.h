@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <variant>
 
@@ -15,6 +16,8 @@ class WaitDisplay {
  public:
   void show(const WaitStatus& status);
   void show_notice(const std::string& text);
+  // Draws the live line again, with the times of now.
+  void refresh();
   // Removes the live line: what follows belongs to the job.
   void finish();
 
@@ -23,7 +26,7 @@ class WaitDisplay {
 
  private:
   bool has_live_line_ = false;
-  std::string last_text_;
+  std::optional<WaitStatus> last_status_;
 };
 
 // Receivers of the state and the notices of a waiting request.
@@ -39,7 +42,8 @@ Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireReque
                                                       int owner = -1,
                                                       const WaitCallbacks& callbacks = {});
 
-// "position 2 of 3: GPU 0 leased by bob (train.py); expected to start in about 10m".
+// "waiting 3h 12m, starts in about 10m, position 2 of 3: GPU 0 leased by bob (train.py)". If no
+// start is expected, the next GPU that becomes free: "waiting, next free: GPU 3 in about 40m, ...".
 std::string format_wait_status(const WaitStatus& status, TimePoint now);
 
 }  // namespace berth

@@ -12,7 +12,7 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kCommandColumns = 40;
+constexpr std::size_t kCommandColumns = 24;
 
 const GpuWithLeases* find_gpu(const HostView& view, const std::string& uuid) {
   const auto found = std::find_if(view.gpus.begin(), view.gpus.end(),

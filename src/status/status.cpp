@@ -9,6 +9,7 @@
 #include "base/process.h"
 #include "cluster/store/hosts.h"
 #include "status/explain.h"
+#include "status/start_estimates.h"
 
 namespace berth {
 namespace {
@@ -30,6 +31,7 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
     input.tickets.push_back(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
   }
   const std::vector<Outcome> outcomes = plan(input);
+  const auto starts = estimate_starts(input);
   std::vector<TicketStatus> queue;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     TicketStatus status;
@@ -38,7 +40,7 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
     const Outcome& outcome = outcomes[i];
     if (outcome.wait) {
       status.reason = explain_wait(*outcome.wait, status.record.request, view);
-      status.starts = outcome.wait->expected_start;
+      status.starts = starts[i] ? starts[i] : outcome.wait->expected_start;
     } else if (outcome.impossible) {
       status.reason = explain_impossible(*outcome.impossible, status.record.request, view).message;
     } else {
@@ -107,6 +109,7 @@ Status make_status(std::string host, HarbourContents contents, HostView view,
   status.host = std::move(host);
   view.tickets = contents.tickets;
   if (!contents.tickets.empty()) status.queue = queue_status(contents, view, topology);
+  status.next_free = find_next_free(view, std::chrono::system_clock::now());
   for (GpuWithLeases& gpu_view : view.gpus) {
     const GpuStateReason state_reason = classify(gpu_view);
     status.gpus.push_back({std::move(gpu_view), state_reason});

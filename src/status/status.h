@@ -11,6 +11,7 @@
 #include "harbour/harbour.h"
 #include "status/gpu_state.h"
 #include "status/host_view.h"
+#include "status/lease_end.h"
 
 namespace berth {
 
@@ -37,7 +38,8 @@ struct Status {
   std::optional<std::string> driver;  // the driver's version
   bool simulated = false;             // the GPUs are not real
   std::vector<GpuStatus> gpus;
-  std::vector<Record> leases;  // with leases inside other leases
+  std::optional<NextFree> next_free{};  // see find_next_free()
+  std::vector<Record> leases;           // with leases inside other leases
   std::vector<TicketStatus> queue;
   std::vector<IgnoredEntry> ignored_entries;  // files in the harbour that do not count
 };

@@ -3,24 +3,34 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <map>
 
 namespace berth {
 namespace {
 
-// "GPU 0", "GPUs 0,2", "2 GPUs of 0,1,3".
+std::string to_text(const GpuIndex& index) {
+  return to_string(index);
+}
+
+// A model as users write it ("A100", "RTX-6000"); any other text in quotes.
+std::string format_model(const std::string& name) {
+  const bool is_simple = std::all_of(
+      name.begin(), name.end(), [](unsigned char c) { return std::isalnum(c) != 0 || c == '-'; });
+  return is_simple ? name : in_quotes(name);
+}
+
+// "GPU 0", "GPUs 0,2", "2 A100 GPUs of 0,1,3".
 std::string format_requested_gpus(const Request& request, const Status& status) {
-  std::string text = fmt::format("{} {}", request.count, request.count == 1 ? "GPU" : "GPUs");
-  if (!request.uuids) return text;
-  std::string indices;
-  for (const GpuStatus& one : status.gpus) {
-    const auto& uuids = *request.uuids;
-    if (std::find(uuids.begin(), uuids.end(), one.view.gpu.uuid) == uuids.end()) continue;
-    indices += fmt::format("{}{}", indices.empty() ? "" : ",", to_string(one.view.gpu.index));
+  const std::vector<GpuIndex> selected = find_requested_gpus(request, status);
+  if (!selected.empty() && request.uuids->size() == request.count) {
+    return format_gpu_list(selected);
   }
-  if (indices.empty()) return text;
-  return request.uuids->size() == request.count ? gpu_list(indices)
-                                                : fmt::format("{} of {}", text, indices);
+  const std::string model = request.name ? format_model(*request.name) + " " : "";
+  std::string text =
+      fmt::format("{} {}{}", request.count, model, request.count == 1 ? "GPU" : "GPUs");
+  if (!selected.empty()) text += fmt::format(" of {}", join_text(selected, ",", to_text));
+  return text;
 }
 
 }  // namespace
@@ -75,23 +85,66 @@ std::string format_age(TimePoint since, TimePoint now) {
   return format_duration(std::max(past, std::chrono::seconds(0)));
 }
 
+std::string format_rough_duration(std::chrono::nanoseconds time) {
+  using std::chrono::seconds;
+  constexpr std::int64_t kMinute = 60;
+  constexpr std::int64_t kHour = 60 * kMinute;
+  constexpr std::int64_t kDay = 24 * kHour;
+  const std::int64_t exact = std::max<std::int64_t>(std::chrono::round<seconds>(time).count(), 0);
+  // Rounded before it is split into units, so that it never says "60m".
+  const std::int64_t unit = exact < kMinute      ? 1
+                            : exact < 10 * kHour ? kMinute
+                            : exact < 10 * kDay  ? kHour
+                                                 : kDay;
+  return format_duration(seconds((exact + unit / 2) / unit * unit));
+}
+
+std::string format_lease_end(const LeaseEnd& end, TimePoint now) {
+  const std::string_view mark = end.source == EndSource::estimated ? "~" : "";
+  return end.overdue ? fmt::format("{}{} late", mark, format_rough_duration(now - end.at))
+                     : fmt::format("in {}{}", mark, format_rough_duration(end.at - now));
+}
+
+std::string format_next_free(const NextFree& next, TimePoint now) {
+  return fmt::format("next free: {} in about {}", format_gpu_list(next.gpus),
+                     format_rough_duration(next.at - now));
+}
+
+std::string format_expected_start(const std::optional<TimePoint>& starts, TimePoint now) {
+  if (!starts || *starts <= now) return "";
+  return fmt::format("starts in about {}", format_rough_duration(*starts - now));
+}
+
 const std::string& record_title(const Record& record) {
   return record.label.empty() ? record.command : record.label;
 }
 
+std::vector<GpuIndex> find_requested_gpus(const Request& request, const Status& status) {
+  std::vector<GpuIndex> found;
+  if (!request.uuids) return found;
+  for (const GpuStatus& one : status.gpus) {
+    const auto& uuids = *request.uuids;
+    if (std::find(uuids.begin(), uuids.end(), one.view.gpu.uuid) == uuids.end()) continue;
+    found.push_back(one.view.gpu.index);
+  }
+  return found;
+}
+
+std::string format_gpu_list(const std::vector<GpuIndex>& gpus) {
+  return gpu_list(join_text(gpus, ",", to_text));
+}
+
 std::string format_request(const Request& request, const Status& status) {
   std::string text = format_requested_gpus(request, status);
-  if (request.name) text += fmt::format(" {}", in_quotes(*request.name));
   if (request.min_memory) text += fmt::format(" of {} or more", format_size(*request.min_memory));
   if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
-  if (request.time) text += fmt::format(", for {}", format_duration(*request.time));
+  if (request.time) text += fmt::format(", {}", format_duration(*request.time));
   return text;
 }
 
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now) {
-  if (!ticket.starts || *ticket.starts <= now) return ticket.reason;
-  return fmt::format("{}; expected to start in about {}", ticket.reason,
-                     format_age(now, *ticket.starts));
+  const std::string start = format_expected_start(ticket.starts, now);
+  return start.empty() ? ticket.reason : fmt::format("{}: {}", start, ticket.reason);
 }
 
 bool needs_reason_line(const GpuStatus& status) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/terminal.h"
 #include "status/status.h"
@@ -34,13 +35,31 @@ std::string format_value(const std::optional<T>& value, std::string_view unit) {
 // The time from `since` to `now` in whole seconds: "10m".
 std::string format_age(TimePoint since, TimePoint now);
 
+// Rounded to what matters to a person: "45s", "39m", "3h 12m", "23h", "3d 4h".
+std::string format_rough_duration(std::chrono::nanoseconds time);
+
+// "in 39m"; "in ~39m" if the end is an estimate; "12m late" if it has passed.
+std::string format_lease_end(const LeaseEnd& end, TimePoint now);
+
+// "next free: GPU 3 in about 40m".
+std::string format_next_free(const NextFree& next, TimePoint now);
+
+// "starts in about 40m"; empty if no start is expected.
+std::string format_expected_start(const std::optional<TimePoint>& starts, TimePoint now);
+
 // The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
 
-// "2 GPUs, 8 GiB each, for 4h", "GPUs 0,2".
+// The GPUs of the host that the request selects (--gpu); empty if it accepts any.
+std::vector<GpuIndex> find_requested_gpus(const Request& request, const Status& status);
+
+// "GPU 3", "GPUs 0,2".
+std::string format_gpu_list(const std::vector<GpuIndex>& gpus);
+
+// "2 A100 GPUs, 8 GiB each, 4h", "GPUs 0,2".
 std::string format_request(const Request& request, const Status& status);
 
-// The reason and the estimate: "GPU 0 leased by bob; expected to start in about 10m".
+// The estimate and the reason: "starts in about 10m: GPU 0 leased by bob".
 std::string format_wait_reason(const TicketStatus& ticket, TimePoint now);
 
 // Whether a view that lists the processes should also show the reason of the GPU's state. False if

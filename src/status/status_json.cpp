@@ -6,6 +6,7 @@
 #include "base/json.h"
 #include "base/time_text.h"
 #include "base/users.h"
+#include "status/status_format.h"
 
 namespace berth {
 namespace {
@@ -24,9 +25,28 @@ Json process_json(const AttributedProcess& attributed) {
           {"lease", attributed.lease.empty() ? Json(nullptr) : Json(attributed.lease)}};
 }
 
+// Unix time in whole seconds.
+Json unix_seconds(TimePoint time) {
+  return std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count();
+}
+
+Json indices_json(const std::vector<GpuIndex>& gpus) {
+  Json indices = Json::array();
+  for (const GpuIndex& index : gpus) indices.push_back(index_json(index));
+  return indices;
+}
+
+Json next_free_json(const std::optional<NextFree>& next) {
+  if (!next) return nullptr;
+  return {{"gpus", indices_json(next->gpus)},
+          {"at", unix_seconds(next->at)},
+          {"source", to_string(next->source)}};
+}
+
 Json lease_json(const Record& lease, const JsonLimits& limits) {
   const TimePoint now = std::chrono::system_clock::now();
   const auto idle = idle_since(lease, now);
+  const auto end = find_lease_end(lease, now);
   return {
       {"id", lease.id},
       {"user", user_name(lease.uid)},
@@ -35,6 +55,9 @@ Json lease_json(const Record& lease, const JsonLimits& limits) {
       {"command", command_or_null(lease.command, user_name(lease.uid), limits.command_visibility)},
       {"label", lease.label},
       {"since", format_iso_time(lease.granted)},
+      {"ends", end ? unix_seconds(end->at) : Json(nullptr)},
+      {"ends_source", end ? Json(to_string(end->source)) : Json(nullptr)},
+      {"overdue", end && end->overdue},
       {"exclusive", !lease.request.memory},
       {"memory_mib", mib_or_null(lease.request.memory)},
       {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
@@ -42,27 +65,35 @@ Json lease_json(const Record& lease, const JsonLimits& limits) {
        idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count()) : Json(nullptr)}};
 }
 
-Json ticket_json(const TicketStatus& ticket, const JsonLimits& limits) {
+Json ticket_json(const TicketStatus& ticket, const Status& status, const JsonLimits& limits) {
   const Record& record = ticket.record;
-  return {{"ticket", record.id},
-          {"position", ticket.position},
-          {"user", user_name(record.uid)},
-          {"pid", record.pid},
-          {"command",
-           command_or_null(record.command, user_name(record.uid), limits.command_visibility)},
-          {"label", record.label},
-          {"since", format_iso_time(record.since)},
-          {"count", record.request.count},
-          {"memory_mib", mib_or_null(record.request.memory)},
-          {"reason", ticket.reason},
-          {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)}};
+  const Request& request = record.request;
+  Json time_s = nullptr;
+  if (request.time) time_s = std::chrono::ceil<std::chrono::seconds>(*request.time).count();
+  return {
+      {"ticket", record.id},
+      {"position", ticket.position},
+      {"user", user_name(record.uid)},
+      {"pid", record.pid},
+      {"command",
+       command_or_null(record.command, user_name(record.uid), limits.command_visibility)},
+      {"label", record.label},
+      {"since", format_iso_time(record.since)},
+      {"request", format_request(request, status)},
+      {"count", request.count},
+      {"memory_mib", mib_or_null(request.memory)},
+      {"time_s", time_s},
+      {"name", or_null(request.name)},
+      {"gpus", request.uuids ? indices_json(find_requested_gpus(request, status)) : Json(nullptr)},
+      {"reason", ticket.reason},
+      {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)}};
 }
 
 Json queue_array(const Status& status, const JsonLimits& limits = {}) {
   Json queue = Json::array();
   for (const TicketStatus& ticket : status.queue) {
     if (limits.tickets && queue.size() >= *limits.tickets) break;
-    queue.push_back(ticket_json(ticket, limits));
+    queue.push_back(ticket_json(ticket, status, limits));
   }
   return queue;
 }
@@ -100,12 +131,15 @@ Json host_json(const Status& status, const JsonLimits& limits = {}) {
   for (const GpuStatus& gpu : status.gpus) gpus.push_back(gpu_json(gpu, status, limits));
   return {{"host", status.host},
           {"driver", or_null(status.driver)},
+          {"next_free", next_free_json(status.next_free)},
           {"gpus", std::move(gpus)},
           {"queue", queue_array(status, limits)}};
 }
 
 Json host_queue_json(const Status& status, const JsonLimits& limits = {}) {
-  return {{"host", status.host}, {"queue", queue_array(status, limits)}};
+  return {{"host", status.host},
+          {"next_free", next_free_json(status.next_free)},
+          {"queue", queue_array(status, limits)}};
 }
 
 std::string dump(const Json& json, JsonForm form) {

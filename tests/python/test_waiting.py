@@ -413,9 +413,10 @@ def test_what_the_callback_raises_ends_the_waiting(python, holder):
 def test_without_a_terminal_the_log_says_that_it_waits(python, holder):
     """On stderr by Python's own last resort, so that nobody wonders; a program's own handlers get all of it."""
     waiter = python.start("say(berth.acquire().indices)")
-    wait_until(lambda: re.search(r"waiting.* 1 of 1: .* 0,1,2,3 leased ", waiter.err))
+    wait_until(lambda: re.search(r"^berth: waiting.* 1 of 1: .* 0,1,2,3 leased ", waiter.err))
     holder.end()
     assert first_line(waiter) == "[0]"
+    assert re.search(r"\nberth: granted after \d+s\n$", waiter.err)
 
 
 def test_a_python_that_waits_uses_no_processor(python, holder):

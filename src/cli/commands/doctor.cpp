@@ -1,4 +1,4 @@
-// The command `berth doctor [--json]`.
+// The command `berth doctor [--all] [--json]`.
 #include <algorithm>
 #include <memory>
 #include <unistd.h>
@@ -16,19 +16,27 @@ constexpr int kExitProblem = 1;  // only doctor uses it
 }  // namespace
 
 Action define_doctor(Flags& command, const CommandContext& /*context*/) {
-  auto json = std::make_shared<bool>(false);
-  command.add_flag("--json", *json, "Print JSON (see docs/json.md)");
+  struct DoctorCommandOptions {
+    bool all = false;
+    bool json = false;
+  };
+  auto options = std::make_shared<DoctorCommandOptions>();
+  command.add_flag("--all", options->all, "Also show the checks that are ok");
+  command.add_flag("--json", options->json, "Print JSON: all checks (see docs/json.md)");
   command.set_footer(
-      "Checks the driver, the harbour and its contents, resource limits and /proc, and reports\n"
-      "whether each is ok. A note is worth knowing; a problem keeps users from GPUs or makes\n"
-      "leases unsafe. Below each finding is its remedy. The command changes nothing.\n"
+      "Checks the driver, the harbour and its contents, resource limits and /proc. Shows the\n"
+      "problems, then the notes, and counts the checks that are ok. A note is worth knowing; a\n"
+      "problem keeps users from GPUs or makes leases unsafe. Below each finding is its remedy.\n"
+      "The command changes nothing.\n"
       "\nExamples:\n"
       "  berth doctor\n"
+      "  berth doctor --all\n"
       "  berth doctor --json | jq -r '.findings[] | select(.level == \"problem\") | .text'\n"
       "\nExit codes: 0 no problem, 1 a problem, 64 wrong usage.");
-  return [json]() -> Result<int> {
+  return [options]() -> Result<int> {
     const Findings findings = run_checks(print_driver_is_slow);
-    print(*json ? doctor_json(findings) : doctor_text(findings, terminal_at(STDOUT_FILENO)));
+    print(options->json ? doctor_json(findings)
+                        : doctor_text(findings, terminal_at(STDOUT_FILENO), options->all));
     const bool healthy = std::none_of(findings.begin(), findings.end(), [](const Finding& one) {
       return one.level == Level::problem;
     });

@@ -1,5 +1,6 @@
 // The command `berth log [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--follow]
 // [--json]`.
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <csignal>
@@ -14,9 +15,13 @@
 
 #include "archive/follow_history.h"
 #include "archive/history_json.h"
+#include "base/text.h"
+#include "base/time_text.h"
+#include "base/users.h"
 #include "cli/command.h"
 #include "cli/history_flags.h"
 #include "cli/output/log_text.h"
+#include "devices/driver.h"
 #include "lease/lease_history.h"
 
 namespace berth {
@@ -50,6 +55,30 @@ void follow_log(HistoryFollower& follower, LeaseKeys printed, const HistoryFilte
   }
 }
 
+// Whether the driver knows none of the GPUs that the filter names. False if that is unknown.
+bool names_only_missing_gpus(const HistoryFilter& filter, const HarbourLocation& where) {
+  if (filter.gpus.empty() || where.url) return false;
+  const auto probe = open_driver(print_driver_is_slow);
+  if (!probe) return false;
+  const auto snapshot = (*probe)->snapshot();
+  return snapshot &&
+         std::none_of(snapshot->gpus.begin(), snapshot->gpus.end(), [&](const Gpu& gpu) {
+           return is_gpu_in_list(filter.gpus, gpu.uuid.value_or(""), to_string(gpu.index));
+         });
+}
+
+std::string explain_empty_log(const HistoryFilter& filter, const HarbourLocation& where) {
+  const LeaseFilter& leases = filter.lease_filter;
+  std::string text = "no leases";
+  if (leases.uid || !leases.user.empty())
+    text += fmt::format(" of {}", leases.uid ? user_name(*leases.uid) : leases.user);
+  if (!filter.gpus.empty()) text += fmt::format(" on {}", gpu_list(filter.gpus));
+  text += fmt::format(" since {}", format_local_time(filter.since, "%Y-%m-%d %H:%M"));
+  return text + (names_only_missing_gpus(filter, where)
+                     ? "; this host has no such GPU"
+                     : "; to look further back, use --since, such as --since 30d");
+}
+
 Result<int> show_log(const LogCommandOptions& options) {
   const HarbourLocation where = harbour_location();
   const HistoryFilter filter = resolve_host_filter(options.history, where);
@@ -63,12 +92,12 @@ Result<int> show_log(const LogCommandOptions& options) {
   warn_about_omitted_history(history.damaged, history.truncated, where);
   const auto& entries = history.entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const LogTable table(terminal, entries, where.url.has_value());
+  const LogTable table(terminal, entries, {where.url.has_value(), options.follow});
   const auto render = [&](const HistoryEntry& entry) {
     return options.json ? log_json(entry, where.host) : table.line(entry);
   };
   if (!options.json && entries.empty() && !options.follow) {
-    print_message("no leases found; 'berth log --help' lists the filters, such as --since");
+    print_message(explain_empty_log(filter, where));
     return 0;
   }
   if (!options.json) print(table.heading());

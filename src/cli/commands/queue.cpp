@@ -21,9 +21,10 @@ Action define_queue(Flags& command, const CommandContext& /*context*/) {
   command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
-      "Shows every ticket in the order of the queue: its id, user and request, since when it\n"
-      "waits, and why. An estimate is shown if the leases in the way have an expected end\n"
-      "(--time).\n"
+      "Shows every ticket in the order of the queue: its id, when it is expected to start, how\n"
+      "long it waits, its user ('*': you) and request, and why it waits. A start is expected if\n"
+      "the leases and tickets in its way have an expected end: announced with --time, or known\n"
+      "from earlier runs.\n"
       "\nExamples:\n"
       "  berth queue\n"
       "  berth queue --json | jq -r '.queue[] | select(.user == env.USER) | .ticket'");

@@ -1,6 +1,7 @@
-// The command `berth status [--all] [--json] [--watch [SECONDS]] [--topology]`.
+// The command `berth status [-v] [--all] [--json] [--watch [SECONDS]] [--topology]`.
 #include "status/status.h"
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdio>
@@ -24,6 +25,7 @@ namespace {
 constexpr double kDefaultInterval = 2;
 
 struct StatusCommandOptions {
+  bool verbose = false;
   bool all = false;
   bool json = false;
   bool topology = false;
@@ -40,16 +42,17 @@ Result<std::string> render(Probe* probe, const StatusCommandOptions& options,
     const Topology topology = TRY(probe->topology());
     return options.json ? topology_json(topology, form) : topology_text(topology, terminal);
   }
+  const StatusDetail detail = options.verbose ? StatusDetail::full : StatusDetail::brief;
   if (options.all) {
     const std::vector<Status> hosts = TRY(observe_all(probe));
-    return options.json ? hosts_json(hosts, form) : hosts_text(hosts, terminal);
+    return options.json ? hosts_json(hosts, form) : hosts_text(hosts, terminal, detail);
   }
   const Status status = TRY(observe_host(*probe, is_driver_simulated()));
-  return options.json ? status_json(status, form) : status_text(status, terminal);
+  return options.json ? status_json(status, form) : status_text(status, terminal, detail);
 }
 
-// Draws over the last output instead of clearing the screen first, which would flicker. Cuts what
-// does not fit at the bottom: output that has scrolled cannot be drawn over.
+// Draws over the last output instead of clearing the screen first, which would flicker. Output that
+// has scrolled cannot be drawn over, so the lines that do not fit are only counted.
 void redraw(std::string_view text, std::size_t height) {
   std::string out = "\x1b[H";
   for (std::size_t row = 1; !text.empty() && row < height; ++row) {
@@ -58,7 +61,9 @@ void redraw(std::string_view text, std::size_t height) {
     out += line;
     out += "\x1b[K\n";
   }
-  if (!text.empty()) out += "...\x1b[K";
+  const auto hidden = std::count(text.begin(), text.end(), '\n');
+  if (hidden > 0)
+    out += fmt::format("... and {} more {}\x1b[K", hidden, hidden == 1 ? "line" : "lines");
   print(out + "\x1b[J");
 }
 
@@ -95,6 +100,8 @@ Result<void> parse_interval(std::string_view text, StatusCommandOptions& options
 
 Action define_status(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<StatusCommandOptions>();
+  command.add_flag("-v,--verbose", options->verbose,
+                   "Show every value of each GPU, its processes, and why each ticket waits");
   command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_optional_value(
@@ -104,10 +111,12 @@ Action define_status(Flags& command, const CommandContext& /*context*/) {
   command.set_footer(
       "States: free; leased: to one job or shell; shared: leased in parts (--mem); stranger: used\n"
       "by a process without a lease; drained: out of service; lost: the driver cannot reach it;\n"
-      "unknown: the driver does not report whether it is in use. '-' is a value that the driver\n"
-      "does not report.\n"
+      "unknown: the driver does not report whether it is in use. '*' marks your own. ENDS is what\n"
+      "the user announced (--time); '~': an estimate from earlier runs; 'late': it has passed,\n"
+      "and nothing is stopped. '-' is a value that is not known.\n"
       "\nExamples:\n"
       "  berth status\n"
+      "  berth status -v\n"
       "  berth status --watch 5\n"
       "  berth status --all\n"
       "  berth status --json | jq '.gpus[] | select(.state == \"free\") | .index'");

@@ -14,13 +14,40 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kTimeWidth = std::string_view("2026-11-16 08:41:45").size();
+constexpr std::size_t kMaxLogNameWidth = 16;  // of users and hosts
+constexpr std::size_t kMaxLogGpusWidth = 12;
+constexpr std::size_t kGap = 2;
+// With less room than this for the command, the columns for the wait and the memory are left out.
+constexpr std::size_t kMinLogCommandWidth = 24;
+
+// The widths that the entries to come can be expected to need.
 constexpr std::size_t kDurationWidth = std::string_view("23h 59m").size();
 constexpr std::size_t kMemoryWidth = std::string_view("9.99 GiB").size();
 constexpr std::size_t kEndingWidth = std::string_view("exit 127").size();
-constexpr std::size_t kMaxHostWidth = 16;
-constexpr std::size_t kMaxUserWidth = 16;
-constexpr std::size_t kMaxGpusWidth = 12;
+
+constexpr std::array kTitles{"GRANTED", "LASTED", "WAITED", "HOST", "USER", "GPU", "MEMORY", "END"};
+
+// On a terminal: "11-16 08:41", or "2025-11-16" in another year.
+std::string time_text(TimePoint time, const Terminal& terminal) {
+  if (!terminal.width) return format_local_time(time);
+  const bool is_this_year =
+      to_local_tm(time).tm_year == to_local_tm(std::chrono::system_clock::now()).tm_year;
+  return format_local_time(time, is_this_year ? "%m-%d %H:%M" : "%Y-%m-%d");
+}
+
+// A line of a batch is run as `/bin/sh -c LINE`.
+std::string_view without_shell(std::string_view command) {
+  constexpr std::string_view kShell = "/bin/sh -c ";
+  if (command.starts_with(kShell)) command.remove_prefix(kShell.size());
+  return command;
+}
+
+// "eval: python eval.py", with the label first.
+std::string job_text(const HistoryEntry& entry, const Terminal& terminal) {
+  const std::string command = terminal.escape(without_shell(entry.command));
+  return entry.label.empty() ? command
+                             : fmt::format("{}: {}", terminal.escape(entry.label), command);
+}
 
 // It is not known when a lost lease ended.
 std::string duration_text(const HistoryEntry& entry) {
@@ -69,55 +96,72 @@ Style ending_style(const HistoryEntry& entry) {
 }  // namespace
 
 LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries,
-                   bool several_hosts)
-    : terminal_(terminal),
-      host_width_(several_hosts ? std::strlen("HOST") : 0),
-      user_width_(std::strlen("USER")),
-      gpus_width_(std::strlen("GPU")) {
-  for (const HistoryEntry& entry : entries) {
-    if (several_hosts)
-      host_width_ = std::max(host_width_, display_width(terminal.escape(entry.host)));
-    user_width_ =
-        std::max(user_width_, display_width(terminal.escape(user_name(entry.uid, entry.user))));
-    gpus_width_ = std::max(gpus_width_, display_width(terminal.escape(gpu_list_text(entry))));
+                   const LogTableOptions& options)
+    : terminal_(terminal) {
+  for (std::size_t c = 0; c < Column::count; ++c) widths_[c] = std::strlen(kTitles[c]);
+  if (options.more_follow || !terminal.width) {
+    widths_[lasted] = widths_[waited] = kDurationWidth;
+    widths_[memory] = kMemoryWidth;
+    widths_[end] = kEndingWidth;
   }
-  host_width_ = std::min(host_width_, kMaxHostWidth);
-  user_width_ = std::min(user_width_, kMaxUserWidth);
-  gpus_width_ = std::min(gpus_width_, kMaxGpusWidth);
+  bool has_memory = options.more_follow || !terminal.width;
+  for (const HistoryEntry& entry : entries) {
+    const Cells cells = make_cells(entry);
+    for (std::size_t c = 0; c < Column::count; ++c)
+      widths_[c] = std::max(widths_[c], display_width(cells[c]));
+    has_memory = has_memory || entry.memory;
+  }
+  widths_[host] = options.several_hosts ? std::min(widths_[host], kMaxLogNameWidth) : 0;
+  widths_[user] = std::min(widths_[user], kMaxLogNameWidth);
+  widths_[gpus] = std::min(widths_[gpus], kMaxLogGpusWidth);
+  if (!has_memory) widths_[memory] = 0;
+  for (const Column column : {waited, memory}) {
+    if (terminal.width && room_for_command() < kMinLogCommandWidth) widths_[column] = 0;
+  }
+}
+
+std::size_t LogTable::room_for_command() const {
+  std::size_t used = 0;
+  for (const std::size_t width : widths_) used += width == 0 ? 0 : width + kGap;
+  return *terminal_.width > used ? *terminal_.width - used : 0;
+}
+
+LogTable::Cells LogTable::make_cells(const HistoryEntry& entry) const {
+  return {time_text(entry.granted, terminal_),
+          duration_text(entry),
+          format_whole_seconds(entry.granted - entry.asked),
+          terminal_.escape(entry.host),
+          terminal_.escape(user_name(entry.uid, entry.user)),
+          terminal_.escape(gpu_list_text(entry)),
+          entry.memory ? format_size(*entry.memory) : "whole",
+          ending_text(entry)};
+}
+
+std::string LogTable::join_cells(const Cells& cells, Style end_style) const {
+  std::string out;
+  for (std::size_t c = 0; c < Column::count; ++c) {
+    const std::size_t width = widths_[c];
+    if (width == 0) continue;
+    const bool is_number = c == lasted || c == waited || c == memory;
+    const std::string cell =
+        is_number ? align_right(cells[c], width)
+                  : align_left(truncate_text(cells[c], width, terminal_.charset), width);
+    out += c == end ? terminal_.paint(end_style, cell) : cell;
+    out.append(kGap, ' ');
+  }
+  return out;
 }
 
 std::string LogTable::heading() const {
-  return terminal_.paint(
-             Style::bold,
-             fmt::format("{}  {}  {}  {}{}  {}  {}  {}  COMMAND", align_left("GRANTED", kTimeWidth),
-                         align_right("LASTED", kDurationWidth),
-                         align_right("WAITED", kDurationWidth),
-                         host_width_ == 0 ? "" : align_left("HOST", host_width_) + "  ",
-                         align_left("USER", user_width_), align_left("GPU", gpus_width_),
-                         align_right("MEMORY", kMemoryWidth), align_left("END", kEndingWidth))) +
-         "\n";
+  Cells titles;
+  std::copy(kTitles.begin(), kTitles.end(), titles.begin());
+  return terminal_.paint(Style::bold, join_cells(titles, Style::plain) + "COMMAND") + "\n";
 }
 
 std::string LogTable::line(const HistoryEntry& entry) const {
-  const auto cell = [this](std::string_view text, std::size_t width) {
-    return align_left(truncate_text(terminal_.escape(text), width, terminal_.charset), width);
-  };
-  const std::string prefix = fmt::format(
-      "{}  {}  {}  {}{}  {}  {}  ", format_local_time(entry.granted),
-      align_right(duration_text(entry), kDurationWidth),
-      align_right(format_whole_seconds(entry.granted - entry.asked), kDurationWidth),
-      host_width_ == 0 ? "" : cell(entry.host, host_width_) + "  ",
-      cell(user_name(entry.uid, entry.user), user_width_), cell(gpu_list_text(entry), gpus_width_),
-      align_right(entry.memory ? format_size(*entry.memory) : "whole", kMemoryWidth));
-  std::string command = terminal_.escape(entry.command);
-  if (!entry.label.empty()) command += fmt::format(" ({})", terminal_.escape(entry.label));
-  const std::string ending = cell(ending_text(entry), kEndingWidth);
-  if (terminal_.width) {
-    const std::size_t fixed_width = display_width(prefix) + kEndingWidth + 2;
-    const std::size_t room = *terminal_.width > fixed_width ? *terminal_.width - fixed_width : 0;
-    command = truncate_text(command, room, terminal_.charset);
-  }
-  return fmt::format("{}{}  {}\n", prefix, terminal_.paint(ending_style(entry), ending), command);
+  std::string job = job_text(entry, terminal_);
+  if (terminal_.width) job = truncate_text(job, room_for_command(), terminal_.charset);
+  return join_cells(make_cells(entry), ending_style(entry)) + job + "\n";
 }
 
 }  // namespace berth

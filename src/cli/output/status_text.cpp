@@ -1,267 +1,389 @@
-// The table of GPUs and the list of tickets; see status_text.h.
+// One line for each GPU and each ticket; see status_text.h.
 #include "cli/output/status_text.h"
 
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <map>
+#include <unistd.h>
 #include <vector>
 
 #include "base/users.h"
+#include "cli/output/status_details.h"
 #include "status/status_format.h"
 
 namespace berth {
 namespace {
 
-constexpr std::size_t kBarWidth = 10;
-constexpr std::size_t kMinNameWidth = 6;
-constexpr std::size_t kIndent = 5;  // of the lines below a GPU
-constexpr std::string_view kGap = "  ";
+constexpr std::string_view kColumnGap = "  ";
+constexpr std::size_t kMinJobWidth = 12;
+constexpr std::size_t kMaxUserWidth = 10;
+// With less room than this behind the cells, a note begins on a line of its own.
+constexpr std::size_t kMinNoteWidth = 24;
+constexpr std::size_t kNarrowNoteIndent = 5;
+constexpr std::size_t kLoadBarWidth = 8;
+// From this width on, each GPU has a bar of its memory.
+constexpr std::size_t kMinWidthForBars = 100;
 constexpr const char* kEmptyQueueText = "The queue is empty.\n";
 constexpr const char* kNoHostsText =
     "No host has registered yet: run 'berth status' once on each host with GPUs.\n";
 
-enum class Align { left, right };
+bool is_own(const Record& record) {
+  return record.uid == ::geteuid();
+}
 
-struct GpuColumn {
+// "*ann" for the user who runs this program.
+std::string marked_user(const Record& record, const Terminal& terminal) {
+  return (is_own(record) ? "*" : "") + terminal.escape(user_name(record.uid));
+}
+
+struct Cell {
+  std::string text{};  // escaped for the terminal
+  Style style = Style::plain;
+};
+
+struct TableColumn {
   std::string_view title;
-  Align align;
-  std::size_t width = 0;
+  bool right_aligned = false;
+  std::size_t max_width = ~0UL;
+  std::size_t width = 0;  // 0: left out
 };
 
-struct GpuRow {
-  std::vector<std::string> cells;  // escaped for the terminal, without styles
-  const GpuStatus* gpu = nullptr;
+struct TableRow {
+  std::vector<Cell> cells;
+  std::string note{};  // replaces the cells that are missing at the end
+  Style note_style = Style::plain;
 };
 
-// The columns of the table. On a narrow terminal the name is shortened first; then the last columns
-// are left out.
-enum ColumnIndex : std::size_t {
-  c_index,
-  c_name,
-  c_state,
-  c_bar,
-  c_memory,
-  c_util,
-  c_temp,
-  c_power
-};
-
-class GpuTable {
+// Rows whose last column takes the room that the others leave.
+class TextTable {
  public:
-  GpuTable(const Status& status, const Terminal& terminal) : terminal_(terminal) {
-    for (const GpuStatus& gpu : status.gpus) rows_.push_back({gpu_cells(gpu), &gpu});
+  // A narrow terminal has no room for the columns in `optional`, the first of which goes first.
+  TextTable(std::vector<TableColumn> columns, std::vector<TableRow> rows,
+            const std::vector<std::size_t>& optional, const Terminal& terminal)
+      : columns_(std::move(columns)), rows_(std::move(rows)), terminal_(terminal) {
     for (std::size_t c = 0; c < columns_.size(); ++c) {
-      columns_[c].width = display_width(columns_[c].title);
-      for (const GpuRow& row : rows_) {
-        columns_[c].width = std::max(columns_[c].width, display_width(row.cells[c]));
+      TableColumn& column = columns_[c];
+      column.width = display_width(column.title);
+      for (const TableRow& row : rows_) {
+        if (c < row.cells.size())
+          column.width = std::max(column.width, display_width(row.cells[c].text));
       }
+      column.width = std::min(column.width, column.max_width);
     }
-    shrink_columns();
+    if (!terminal.width) return;
+    const std::size_t wanted = std::min(columns_.back().width, kMinJobWidth);
+    for (const std::size_t c : optional) {
+      if (room_behind(columns_.size() - 1) < wanted) columns_[c].width = 0;
+    }
+    columns_.back().width = room_behind(columns_.size() - 1);
   }
 
-  std::string header() const {
-    std::vector<std::string> titles;
-    for (const GpuColumn& column : columns_) titles.emplace_back(column.title);
-    return terminal_.paint(Style::dim, line(titles, std::nullopt));
-  }
-
-  const std::vector<GpuRow>& rows() const { return rows_; }
-
-  std::string line(const GpuRow& row) const {
-    return line(row.cells, style_of(row.gpu->state_reason.state));
+  std::string render() const {
+    TableRow titles;
+    for (const TableColumn& column : columns_)
+      titles.cells.push_back({std::string(column.title), Style::dim});
+    std::string out = render(titles);
+    for (const TableRow& row : rows_) out += render(row);
+    return out;
   }
 
  private:
-  std::vector<std::string> gpu_cells(const GpuStatus& status) const {
-    const Gpu& gpu = status.view.gpu;
-    std::string memory_bar;
-    if (gpu.memory_total && gpu.memory_used && gpu.memory_total->count > 0) {
-      memory_bar = format_bar(static_cast<double>(gpu.memory_used->count) /
-                                  static_cast<double>(gpu.memory_total->count),
-                              kBarWidth, terminal_.charset);
-    }
-    return {to_string(gpu.index),
-            terminal_.escape(gpu.name.value_or(std::string(kAbsent))),
-            std::string(to_string(status.state_reason.state)),
-            memory_bar,
-            format_memory(gpu),
-            format_value(gpu.utilization_pct, "%"),
-            format_value(gpu.temperature_c, terminal_.charset == Charset::utf8 ? "°C" : "C"),
-            format_value(gpu.power_w, "W")};
-  }
-
-  std::size_t total_width() const {
+  // Where column `c` begins.
+  std::size_t begin_of(std::size_t c) const {
     std::size_t sum = 0;
-    for (const GpuColumn& column : columns_) {
-      if (column.width > 0) sum += column.width + (sum > 0 ? kGap.size() : 0);
+    for (std::size_t i = 0; i < c; ++i) {
+      if (columns_[i].width > 0) sum += columns_[i].width + kColumnGap.size();
     }
     return sum;
   }
 
-  // Drops the vendor's name, which says little, and then cuts the middle, since the end often says
-  // much ("MIG 3g.40gb").
-  std::string shortened_name(std::string_view name) const {
-    constexpr std::string_view kVendorPrefix = "NVIDIA ";
-    const std::size_t room = columns_[c_name].width;
-    if (display_width(name) > room && name.starts_with(kVendorPrefix))
-      name.remove_prefix(kVendorPrefix.size());
-    return truncate_middle(name, room, terminal_.charset);
+  std::size_t room_behind(std::size_t c) const {
+    const std::size_t begin = begin_of(c);
+    return *terminal_.width > begin ? *terminal_.width - begin : 0;
   }
 
-  void shrink_columns() {
-    if (!terminal_.width) return;
-    const auto shrink_column = [&](std::size_t c, std::size_t min_width) {
-      const std::size_t excess =
-          total_width() > *terminal_.width ? total_width() - *terminal_.width : 0;
-      GpuColumn& column = columns_[c];
-      column.width = column.width > excess + min_width ? column.width - excess
-                                                       : std::min(column.width, min_width);
-    };
-    shrink_column(c_name, 2 * kMinNameWidth);
-    for (const std::size_t c : {c_power, c_temp, c_bar, c_util}) {
-      if (total_width() > *terminal_.width) columns_[c].width = 0;
-    }
-    shrink_column(c_name, kMinNameWidth);
-  }
-
-  std::string line(const std::vector<std::string>& cells, std::optional<Style> state_style) const {
+  std::string render(const TableRow& row) const {
     std::string out;
-    for (std::size_t c = 0; c < columns_.size(); ++c) {
-      const GpuColumn& column = columns_[c];
+    std::string gap;  // blanks are written only before a cell that is not empty
+    for (std::size_t c = 0; c < row.cells.size(); ++c) {
+      const TableColumn& column = columns_[c];
       if (column.width == 0) continue;
-      if (!out.empty()) out += kGap;
-      const std::string cell = c == c_name
-                                   ? shortened_name(cells[c])
-                                   : truncate_text(cells[c], column.width, terminal_.charset);
-      const std::string padded = column.align == Align::left ? align_left(cell, column.width)
-                                                             : align_right(cell, column.width);
-      const bool styled = state_style && (c == c_state || c == c_bar);
-      out += styled ? terminal_.paint(*state_style, padded) : padded;
+      const Cell& cell = row.cells[c];
+      const std::string text = truncate_text(cell.text, column.width, terminal_.charset);
+      const std::string blanks(column.width - display_width(text), ' ');
+      if (column.right_aligned) gap += blanks;
+      if (!text.empty()) out += std::exchange(gap, "") + terminal_.paint(cell.style, text);
+      if (!column.right_aligned) gap += blanks;
+      gap += kColumnGap;
     }
-    while (out.ends_with(' ')) out.pop_back();
-    return out + "\n";
+    if (row.note.empty()) return out + "\n";
+    const std::size_t begin = begin_of(row.cells.size());
+    const bool fits = !terminal_.width || *terminal_.width >= begin + kMinNoteWidth;
+    const std::size_t indent = fits ? begin : kNarrowNoteIndent;
+    const std::string wrapped = wrap_text(row.note, terminal_.width, indent);
+    return out + (fits ? gap : "\n" + std::string(indent, ' ')) +
+           terminal_.paint(row.note_style, std::string_view(wrapped).substr(indent)) + "\n";
   }
 
+  std::vector<TableColumn> columns_;
+  std::vector<TableRow> rows_;
   const Terminal& terminal_;
-  std::array<GpuColumn, 8> columns_{{{"GPU", Align::right},
-                                     {"NAME", Align::left},
-                                     {"STATE", Align::left},
-                                     {"", Align::left},
-                                     {"MEMORY", Align::right},
-                                     {"UTIL", Align::right},
-                                     {"TEMP", Align::right},
-                                     {"POWER", Align::right}}};
-  std::vector<GpuRow> rows_;
 };
 
-// "! 4711  bob  python  9.1 GiB  no lease". A narrow terminal
-// shortens the process name first, then the user.
-std::string process_line(const AttributedProcess& attributed, const Terminal& terminal) {
-  const GpuProcess& process = attributed.process;
-  const bool stranger = attributed.is_stranger();
-  const std::string pid = align_right(std::to_string(process.pid), 7);
-  const std::string memory =
-      align_right(process.memory ? format_size(*process.memory) : std::string(kAbsent), 8);
-  const std::string note = !attributed.lease.empty() ? attributed.lease
-                           : stranger                ? "no lease"
-                           : attributed.daemon       ? "driver"
-                                                     : "display";
-  const std::string user =
-      terminal.escape(process.uid ? user_name(*process.uid) : std::string(kAbsent));
-  const std::string name = terminal.escape(process.name.value_or(std::string(kAbsent)));
-  std::size_t user_room = ~0UL;
-  std::size_t name_room = ~0UL;
-  if (terminal.width) {
-    const std::size_t fixed = kIndent + 2 + pid.size() + memory.size() + note.size() + 8;
-    const std::size_t room = *terminal.width > fixed ? *terminal.width - fixed : 0;
-    user_room = std::min<std::size_t>(10, room / 2);
-    name_room = room - user_room;
+std::vector<const Record*> leases_on(const GpuStatus& gpu, const Status& status) {
+  std::vector<const Record*> found;
+  for (const Record& lease : status.leases) {
+    if (gpu.view.has_lease(lease.id)) found.push_back(&lease);
   }
-  const auto cell = [&](const std::string& content, std::size_t default_width, std::size_t room) {
-    return align_left(truncate_text(content, room, terminal.charset),
-                      std::min(default_width, room));
+  return found;
+}
+
+// "60/80 GiB".
+std::string format_whole_memory(const Gpu& gpu) {
+  const bool is_large = gpu.memory_used && gpu.memory_total && *gpu.memory_total >= gib(10);
+  if (!is_large) return format_memory(gpu);
+  const auto amount = [](Bytes size) {
+    return round_positive(static_cast<double>(size.count) / static_cast<double>(gib(1).count));
   };
-  const std::string text =
-      fmt::format("{} {}  {}  {}  {}  {}", stranger ? "!" : " ", pid, cell(user, 10, user_room),
-                  cell(name, 15, name_room), memory, note);
-  const std::size_t room = terminal.width ? std::max(*terminal.width, kIndent) - kIndent : ~0UL;
-  return std::string(kIndent, ' ') +
-         terminal.paint(stranger ? Style::bad : Style::dim,
-                        truncate_text(text, room, terminal.charset)) +
-         "\n";
+  return fmt::format("{}/{} GiB", amount(*gpu.memory_used), amount(*gpu.memory_total));
 }
 
-std::string indent_and_truncate(const std::string& text, std::size_t indent,
-                                const Terminal& terminal) {
-  const std::size_t room = terminal.width ? std::max(*terminal.width, indent) - indent : ~0UL;
-  return std::string(indent, ' ') + truncate_text(text, room, terminal.charset);
+std::string format_memory_bar(const Gpu& gpu, Charset charset) {
+  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return "";
+  return format_bar(
+      static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count),
+      kLoadBarWidth, charset);
 }
 
-// "lease k3f9a2mx  bob  exclusive  for 10m  pid 4711  python train.py"; or "lease k3f9a2mx  same
-// as on GPU 0" if the lines of an earlier GPU describe it.
-std::string lease_line(const Record& lease, const std::string& described_at,
-                       const Terminal& terminal, TimePoint now) {
-  if (!described_at.empty()) {
-    const std::string text = fmt::format("lease {}  same as on GPU {}", lease.id, described_at);
-    return terminal.paint(Style::notice, indent_and_truncate(text, kIndent, terminal)) + "\n";
+// "*ann", or "*ann +2" for a GPU that three users share.
+Cell user_cell(const std::vector<const Record*>& leases, const Terminal& terminal) {
+  std::vector<std::string> users;
+  for (const Record* lease : leases) {
+    const std::string user = marked_user(*lease, terminal);
+    if (std::find(users.begin(), users.end(), user) != users.end()) continue;
+    users.insert(is_own(*lease) ? users.begin() : users.end(), user);
   }
-  const auto idle = idle_since(lease, now);
-  const std::string text = fmt::format(
-      "lease {}  {}  {}  for {}  {}pid {}  {}", lease.id, terminal.escape(user_name(lease.uid)),
-      lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-      format_age(lease.granted, now),
-      idle ? fmt::format("idle for {}  ", format_age(*idle, now)) : "", lease.pid,
-      terminal.escape(record_title(lease)));
-  return terminal.paint(idle ? Style::warning : Style::notice,
-                        indent_and_truncate(text, kIndent, terminal)) +
-         "\n";
+  const bool own = users.front().starts_with('*');
+  std::string text = users.front();
+  if (users.size() > 1) {
+    const std::string others = fmt::format(" +{}", users.size() - 1);
+    text = truncate_text(text, kMaxUserWidth - std::min(others.size(), kMaxUserWidth),
+                         terminal.charset) +
+           others;
+  }
+  return {text, own ? Style::bold : Style::plain};
 }
 
-// "1. k3f9a2mx  bob  2 GPUs  waiting 10m  pid 4711  python train.py", and the reason of the
-// wait on the next line.
+// "train.py"; "20 GiB, train.py" on a part of a GPU; "3 jobs, 58 GiB reserved".
+Cell job_cell(const std::vector<const Record*>& leases, const Terminal& terminal, TimePoint now) {
+  std::uint64_t reserved = 0;
+  for (const Record* lease : leases)
+    reserved = saturating_add(reserved, lease->request.memory.value_or(Bytes{}).count);
+  if (leases.size() > 1)
+    return {fmt::format("{} jobs, {} reserved", leases.size(), format_size(Bytes{reserved}))};
+  const auto idle = idle_since(*leases.front(), now);
+  return {fmt::format("{}{}{}",
+                      idle ? fmt::format("idle {}, ", format_rough_duration(now - *idle)) : "",
+                      reserved > 0 ? format_size(Bytes{reserved}) + ", " : "",
+                      terminal.escape(record_title(*leases.front()))),
+          idle ? Style::warning : Style::plain};
+}
+
+// Why a GPU without a lease is not free. A stranger's user stands in the column of the users:
+// "ann  no lease: python (pid 4711)".
+void add_reason(TableRow& row, const GpuStatus& gpu, const Terminal& terminal) {
+  row.note = terminal.escape(gpu.state_reason.reason);
+  row.note_style = style_of(gpu.state_reason.state);
+  if (gpu.state_reason.state != GpuState::stranger) return;
+  std::vector<const GpuProcess*> strangers;
+  for (const AttributedProcess& one : gpu.view.processes) {
+    if (one.is_stranger()) strangers.push_back(&one.process);
+  }
+  const auto is_of_first = [&](const GpuProcess* process) {
+    return process->uid && process->uid == strangers.front()->uid;
+  };
+  // The full reason names each of several users, or the memory that no process accounts for.
+  if (strangers.empty() || !std::all_of(strangers.begin(), strangers.end(), is_of_first)) return;
+  row.cells.push_back({terminal.escape(user_name(*strangers.front()->uid))});
+  row.note = "no lease: " + join_text(strangers, ", ", [&](const GpuProcess* process) {
+               return terminal.escape(
+                   fmt::format("{} (pid {})", process->name.value_or("a process"), process->pid));
+             });
+}
+
+TableRow gpu_row(const GpuStatus& gpu, const Status& status, const Terminal& terminal,
+                 bool with_bar, TimePoint now) {
+  const Gpu& device = gpu.view.gpu;
+  const GpuState state = gpu.state_reason.state;
+  const Style row_style = state == GpuState::free ? Style::good : Style::plain;
+  TableRow row{{{to_string(device.index), row_style},
+                {std::string(to_string(state)), style_of(state)},
+                {format_whole_memory(device), row_style},
+                {format_value(device.utilization_pct, "%"), row_style}}};
+  if (with_bar)
+    row.cells.insert(row.cells.begin() + 2,
+                     {format_memory_bar(device, terminal.charset), style_of(state)});
+  const auto leases = leases_on(gpu, status);
+  if (leases.empty()) {
+    add_reason(row, gpu, terminal);
+    return row;
+  }
+  const auto oldest =
+      std::min_element(leases.begin(), leases.end(),
+                       [](const Record* a, const Record* b) { return a->granted < b->granted; });
+  const auto end = find_last_end(leases, now);
+  row.cells.push_back(user_cell(leases, terminal));
+  row.cells.push_back({format_rough_duration(now - (*oldest)->granted)});
+  row.cells.push_back({end ? format_lease_end(*end, now) : std::string(kAbsent),
+                       end && end->overdue ? Style::bad : Style::plain});
+  row.cells.push_back(job_cell(leases, terminal, now));
+  return row;
+}
+
+std::string gpu_lines(const Status& status, const Terminal& terminal, TimePoint now) {
+  const bool with_bar = terminal.width && *terminal.width >= kMinWidthForBars;
+  std::vector<TableColumn> columns{
+      {"GPU", true}, {"STATE"}, {"MEMORY", true}, {"LOAD", true}, {"USER", false, kMaxUserWidth},
+      {"FOR", true}, {"ENDS"},  {"JOB"}};
+  if (with_bar) columns.insert(columns.begin() + 2, TableColumn{""});
+  const std::size_t user = columns.size() - 4;
+  std::vector<TableRow> rows;
+  for (const GpuStatus& gpu : status.gpus) {
+    rows.push_back(gpu_row(gpu, status, terminal, with_bar, now));
+    const std::string reason = terminal.escape(gpu.state_reason.reason);
+    if (rows.back().note.empty() && !reason.empty())  // a stranger or a drain, besides the leases
+      rows.push_back({{{}, {}}, fmt::format("! {}", reason), style_of(gpu.state_reason.state)});
+  }
+  // Without room for the job: first for how long it runs, then load and memory.
+  return TextTable(std::move(columns), std::move(rows), {user + 1, user - 1, user - 2}, terminal)
+      .render();
+}
+
+// "starts in about 40m", or in a column "in ~40m".
+std::string start_column(const TicketStatus& ticket, TimePoint now) {
+  if (!ticket.starts || *ticket.starts <= now) return std::string(kAbsent);
+  return fmt::format("in ~{}", format_rough_duration(*ticket.starts - now));
+}
+
+std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoint now) {
+  std::vector<TableRow> rows;
+  for (const TicketStatus& ticket : status.queue) {
+    const Record& record = ticket.record;
+    rows.push_back({{{std::to_string(ticket.position)},
+                     {start_column(ticket, now)},
+                     {marked_user(record, terminal), is_own(record) ? Style::bold : Style::plain},
+                     {format_rough_duration(now - record.since)},
+                     {terminal.escape(format_request(record.request, status))},
+                     {terminal.escape(record_title(record))}}});
+  }
+  return TextTable({{"  #", true},
+                    {"STARTS"},
+                    {"USER", false, kMaxUserWidth},
+                    {"WAITS", true},
+                    {"REQUEST"},
+                    {"JOB"}},
+                   std::move(rows), {}, terminal)
+      .render();
+}
+
+// "1. k3f9a2mx  starts in about 40m  waits 3h 12m  bob  2 GPUs, 30m  python train.py  pid 4711",
+// with the job on a line of its own if the terminal is too narrow, and the reason of the wait
+// below.
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
+  constexpr std::size_t kTicketIndent = 5;
   const Record& record = ticket.record;
-  std::string out =
-      indent_and_truncate(fmt::format("{}. {}  {}  {}  waiting {}  pid {}  {}", ticket.position,
-                                      record.id, terminal.escape(user_name(record.uid)),
-                                      terminal.escape(format_request(record.request, status)),
-                                      format_age(record.since, now), record.pid,
-                                      terminal.escape(record_title(record))),
-                          2, terminal) +
-      "\n";
-  const std::string reason = terminal.escape(format_wait_reason(ticket, now));
-  return out + terminal.paint(Style::dim, wrap_text(reason, terminal.width, kIndent)) + "\n";
+  const std::string start = format_expected_start(ticket.starts, now);
+  std::string head = fmt::format(
+      "  {}. {}  {}{}waits {}  {}  {}", ticket.position, record.id, start,
+      start.empty() ? "" : "  ", format_rough_duration(now - record.since),
+      marked_user(record, terminal), terminal.escape(format_request(record.request, status)));
+  const std::string pid = fmt::format("  pid {}", record.pid);
+  std::string job = terminal.escape(record_title(record));
+  const std::size_t width = terminal.width.value_or(~0UL);
+  if (display_width(head) + display_width(job) + pid.size() + 2 <= width) {
+    head += "  " + std::exchange(job, "") + pid;
+  }
+  const Style style = is_own(record) ? Style::bold : Style::plain;
+  std::string out = terminal.paint(style, truncate_text(head, width, terminal.charset)) + "\n";
+  if (!job.empty()) {
+    const std::size_t used = kTicketIndent + pid.size();
+    job = truncate_text(job, width > used ? width - used : 0, terminal.charset) + pid;
+    out += std::string(kTicketIndent, ' ') + terminal.paint(style, job) + "\n";
+  }
+  return out +
+         terminal.paint(Style::dim,
+                        wrap_text(terminal.escape(ticket.reason), terminal.width, kTicketIndent)) +
+         "\n";
 }
 
-std::string summary_line(const Status& status, const Terminal& terminal) {
+std::string ticket_list(const Status& status, const Terminal& terminal, TimePoint now) {
+  std::string out;
+  for (const TicketStatus& ticket : status.queue)
+    out += ticket_lines(ticket, status, terminal, now);
+  return out;
+}
+
+// "8 x NVIDIA H100", or "GPU 0: NVIDIA T4; GPUs 1,2: NVIDIA A100".
+std::string format_models(const Status& status) {
+  std::vector<std::pair<std::string, std::vector<GpuIndex>>> models;
+  for (const GpuStatus& gpu : status.gpus) {
+    const std::string name = gpu.view.gpu.name.value_or("unknown model");
+    auto same = std::find_if(models.begin(), models.end(),
+                             [&](const auto& model) { return model.first == name; });
+    if (same == models.end()) same = models.insert(models.end(), {name, {}});
+    same->second.push_back(gpu.view.gpu.index);
+  }
+  if (models.size() == 1) return fmt::format("{} x {}", status.gpus.size(), models.front().first);
+  return join_text(models, "; ", [](const auto& model) {
+    return fmt::format("{}: {}", format_gpu_list(model.second), model.first);
+  });
+}
+
+bool shows_own_record(const Status& status) {
+  return std::any_of(status.leases.begin(), status.leases.end(), is_own) ||
+         std::any_of(status.queue.begin(), status.queue.end(),
+                     [](const TicketStatus& ticket) { return is_own(ticket.record); });
+}
+
+// The state of the host in one line, and its hardware in another.
+std::string summary_lines(const Status& status, const Terminal& terminal, StatusDetail detail,
+                          TimePoint now) {
   const std::string data_age = format_data_age(status);
-  return wrap_text(fmt::format("{} - {} - {}{}{}", terminal.escape(status.host),
-                               terminal.escape(format_driver(status)), format_gpu_counts(status),
-                               data_age.empty() ? "" : " - ", data_age),
-                   terminal.width, 0) +
-         "\n";
+  const std::string state =
+      fmt::format("{} - {}{}{}{}", terminal.escape(status.host),
+                  status.next_free ? format_next_free(*status.next_free, now) + " - " : "",
+                  format_gpu_counts(status), data_age.empty() ? "" : " - ", data_age);
+  std::string hardware = terminal.escape(format_driver(status));
+  if (detail == StatusDetail::brief && !status.gpus.empty())
+    hardware = terminal.escape(format_models(status)) + " - " + hardware;
+  if (shows_own_record(status)) hardware += " - * yours";
+  return fmt::format("{}\n{}\n", terminal.paint(Style::bold, wrap_text(state, terminal.width, 0)),
+                     terminal.paint(Style::dim, wrap_text(hardware, terminal.width, 0)));
+}
+
+std::string queue_heading(const Status& status) {
+  return fmt::format("Queue: {} waiting", status.queue.size());
+}
+
+std::string queue_with_reasons(const Status& status, const Terminal& terminal) {
+  const TimePoint now = std::chrono::system_clock::now();
+  const std::string next =
+      status.next_free ? ", " + format_next_free(*status.next_free, now) : std::string();
+  return queue_heading(status) + next + "\n" + ticket_list(status, terminal, now);
 }
 
 }  // namespace
 
 std::string queue_text(const Status& status, const Terminal& terminal) {
-  const TimePoint now = std::chrono::system_clock::now();
-  std::string out;
-  for (const TicketStatus& ticket : status.queue) {
-    out += ticket_lines(ticket, status, terminal, now);
-  }
-  return out.empty() ? kEmptyQueueText : out;
+  return status.queue.empty() ? kEmptyQueueText : queue_with_reasons(status, terminal);
 }
 
-std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal) {
+std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal,
+                       StatusDetail detail) {
   if (hosts.empty()) return kNoHostsText;
-  std::string out;
-  for (const Status& host : hosts) {
-    out += fmt::format("{}{}", out.empty() ? "" : "\n", status_text(host, terminal));
-  }
-  return out;
+  return join_text(hosts, "\n",
+                   [&](const Status& host) { return status_text(host, terminal, detail); });
 }
 
 std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal) {
@@ -269,12 +391,12 @@ std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& t
   std::string out;
   for (const Status& host : hosts) {
     if (host.queue.empty()) continue;
-    out += fmt::format("{}:\n{}", terminal.escape(host.host), queue_text(host, terminal));
+    out += fmt::format("{} - {}", terminal.escape(host.host), queue_with_reasons(host, terminal));
   }
   return out.empty() ? kEmptyQueueText : out;
 }
 
-std::string status_text(const Status& status, const Terminal& terminal) {
+std::string status_text(const Status& status, const Terminal& terminal, StatusDetail detail) {
   const TimePoint now = std::chrono::system_clock::now();
   if (!status.problem.empty()) {
     return wrap_text(fmt::format("{} - GPUs unknown: {}", terminal.escape(status.host),
@@ -282,35 +404,15 @@ std::string status_text(const Status& status, const Terminal& terminal) {
                      terminal.width, 0) +
            "\n";
   }
-  std::string out = summary_line(status, terminal);
+  std::string out = summary_lines(status, terminal, detail, now);
   if (status.gpus.empty()) return out + "The driver reports no GPU.\n";
-  const GpuTable table(status, terminal);
+  const bool full = detail == StatusDetail::full;
   out += '\n';
-  out += table.header();
-  std::map<std::string, std::string> described_at;  // lease id -> the GPU whose lines describe it
-  for (const GpuRow& row : table.rows()) {
-    out += table.line(row);
-    for (const Record& lease : status.leases) {
-      const auto& gpu_leases = row.gpu->view.leases;
-      if (std::find(gpu_leases.begin(), gpu_leases.end(), lease.id) == gpu_leases.end()) continue;
-      out += lease_line(lease, described_at[lease.id], terminal, now);
-      if (described_at[lease.id].empty())
-        described_at[lease.id] = to_string(row.gpu->view.gpu.index);
-    }
-    for (const AttributedProcess& process : row.gpu->view.processes) {
-      out += process_line(process, terminal);
-    }
-    if (!needs_reason_line(*row.gpu)) continue;
-    const std::string reason = terminal.escape(row.gpu->state_reason.reason);
-    out += terminal.paint(style_of(row.gpu->state_reason.state),
-                          wrap_text(fmt::format("! {}", reason), terminal.width, kIndent)) +
-           "\n";
-  }
-  if (!status.queue.empty()) {
-    out +=
-        fmt::format("\nQueue: {} waiting\n{}", status.queue.size(), queue_text(status, terminal));
-  }
-  return out;
+  out += full ? status_details(status, terminal, now) : gpu_lines(status, terminal, now);
+  if (status.queue.empty()) return out;
+  // The reasons take several lines for each ticket.
+  return out + fmt::format("\n{}{}\n", queue_heading(status), full ? "" : " (why: berth queue)") +
+         (full ? ticket_list(status, terminal, now) : ticket_rows(status, terminal, now));
 }
 
 }  // namespace berth

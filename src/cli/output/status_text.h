@@ -10,12 +10,16 @@
 
 namespace berth {
 
-// A table of the GPUs, with leases and processes below each, and the queue. Whole lines, escaped
-// and shortened for `terminal`.
-std::string status_text(const Status& status, const Terminal& terminal);
+// brief: one line for each GPU and each ticket. full: every value, with the processes on each GPU
+// and the reason why each ticket waits.
+enum class StatusDetail { brief, full };
+
+// The GPUs of a host and its queue. Whole lines, escaped and shortened for `terminal`.
+std::string status_text(const Status& status, const Terminal& terminal, StatusDetail detail);
 
 // The same for several hosts, one after the other.
-std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal);
+std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal,
+                       StatusDetail detail);
 std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal);
 
 // The queue alone: each ticket and why it waits; or that the queue is empty.

@@ -111,6 +111,7 @@ class RemoteRun {
       }
       WaitStatus wait_status = std::move(state->wait_status);
       if (state->recovery_time_left) wait_status = {0, 0, kRecoveryReason, std::nullopt};
+      wait_status.since = since_;
       if (wait_status.reason.empty())
         wait_status.reason = "the hosts that seem to have free GPUs have not granted them yet";
       if (request_.no_wait || is_past_deadline())
@@ -378,6 +379,7 @@ class RemoteRun {
   std::optional<RedisHostStore::Claim> claim_;
   std::map<std::string, RetryDelay> retry_delays_;
   std::optional<Clock::time_point> deadline_;
+  const TimePoint since_ = std::chrono::system_clock::now();
   Clock::time_point last_heartbeat_ = Clock::now();
   std::optional<int> interrupt_signal_;  // by which the user interrupted the wait
   std::string last_notice_;
