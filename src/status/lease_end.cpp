@@ -44,7 +44,7 @@ std::optional<NextFree> find_next_free(const HostView& view, TimePoint now,
     if (!only_leased || !state.reason.empty()) continue;
     std::vector<const Record*> leases;
     for (const Record& lease : view.leases) {
-      if (gpu_view.has_lease(lease.id)) leases.push_back(&lease);
+      if (holds_gpu(lease, gpu_view.gpu)) leases.push_back(&lease);
     }
     const auto end = find_last_end(leases, now);
     if (!end || end->overdue || (next && next->at < end->at)) continue;
