@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -385,6 +386,14 @@ PARTS = {part.__name__: part for part in (commands, driver, lease, redis, queue,
                                           serve, untrusted, micro)}
 
 
+def install(build, folder):
+    """Copies a build, because users run installed programs, too. One that the linker has just written is slower than its copy
+    (docs/testing.md)."""
+    for part in ("bin", "bench", "lib", "python"):
+        shutil.copytree(build.folder / part, folder / part)
+    return Build(build.label, folder)
+
+
 def print_results(options, results):
     figures = results.figures()
     print("\n".join(figure_table(figures)))
@@ -413,13 +422,15 @@ def main():
     builds = [Build("this tree", ROOT / "build")]
     if options.commit:
         builds.append(Build(options.commit, ROOT / "build" / "against" / options.commit / "build"))
-    results = Results(builds)
     busy = os.getloadavg()[0]
     if busy > os.cpu_count() / 2:
         print(f"./dev bench: other programs use this machine (load average {busy:.1f}), which makes times longer and less equal",
               file=sys.stderr)
     with tempfile.TemporaryDirectory() as name:
-        bench = Bench(options, builds, pathlib.Path(name))
+        folder = pathlib.Path(name)
+        builds = [install(build, folder / f"installed-{number}") for number, build in enumerate(builds)]
+        results = Results(builds)
+        bench = Bench(options, builds, folder)
         for part in options.parts:
             print(f"== measuring {part}: {bench_options.PARTS[part]}", file=sys.stderr)
             for measurement in PARTS[part](bench):

@@ -51,7 +51,8 @@ def lease_lines(uid, chance, begin, end):
     last = {**line, "gpus": gpus, **rest, "ended_ms": granted + lasted, "ending": "exited", "code": code}
     if lasted > 1000 and chance.random() < 0.9:  # its use was measured
         idle = chance.random() ** 3
-        last["gpus"] = [{**gpu, "peak": chance.randrange(48 << 30), "utilization_pct": int(95 * (1 - idle))}
+        last["gpus"] = [{**gpu, "peak": chance.randrange(48 << 30), "utilization_pct": int(95 * (1 - idle)),
+                         "power_mw": int(60_000 + 240_000 * (1 - idle))}
                         for gpu in gpus]
         last["idle_ms"] = int(idle * lasted)
     return lines + [last]

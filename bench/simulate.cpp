@@ -167,14 +167,13 @@ int simulate(std::span<const char* const> words) {
       "--length", "N", "Length of the queue, repeatable, the longest last",
       [&](std::string_view text) { return store_number(lengths.emplace_back())(text); });
   flags.add_value("--rounds", "N", "Rounds for each length", store_number(rounds));
+  flags.set_usage("simulate");
   const auto asked = flags.parse(words);
   if (!asked) throw std::runtime_error(asked.error().message);
   if (*asked == Flags::Asked::help) {
-    std::fputs(flags
-                   .format_help("Simulates a large server with the real scheduler; prints JSON",
-                                "simulate")
-                   .c_str(),
-               stdout);
+    std::fputs(
+        flags.format_help("Simulates a large server with the real scheduler; prints JSON").c_str(),
+        stdout);
     return 0;
   }
   if (lengths.empty()) lengths = {10'000, 100'000};

@@ -84,6 +84,18 @@ def card(index):
     return f"[...document.querySelectorAll('.card')].find(it => it.querySelector('h4').textContent === 'GPU {index}')"
 
 
+@pytest.fixture
+def show(serve, open_page, server):
+    """The page of this server, once it is live."""
+    def start(*flags, **options):
+        serving = serve(*flags)
+        page = open_page(serving.line.strip(), **options)
+        page.wait_for_text("#link", "live")
+        page.serving = serving
+        return page
+    return start
+
+
 @pytest.fixture(scope="session")
 def browser():
     one = Browser()

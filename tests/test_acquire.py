@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import shlex
 import signal
 import subprocess
 import time
@@ -534,6 +535,27 @@ def test_ctrl_c_at_the_prompt(server):
         os.close(master)  # the terminal goes away, and bash with it
         os.waitpid(pid, 0)
     eventually_free(server)
+
+
+def terminal_output(server, line):
+    """What a bash says on its terminal when it runs the line, and the lease of the line."""
+    command = ("script", "--quiet", "--return", "--command", f"bash --norc -c {shlex.quote(line + '; exit')}", "/dev/null")
+    result = server.run(*command)
+    assert result.returncode == 0, result
+    return result.stdout.replace("\r", "")
+
+
+def test_acquire_on_a_terminal_says_how_to_use_and_release_the_lease(server):
+    text = terminal_output(server, "berth acquire --gpu 2,3")
+    lease = re.search(r"^export BERTH_LEASE=(\w{8})$", text, re.MULTILINE)[1]
+    assert re.search(rf"^berth: GPUs 2,3 are leased to bash \(pid \d+\) until it exits, .*berth release {lease}$", text, re.MULTILINE)
+    assert re.search(r'^berth: the shell does not use the lease yet: .*eval "\$\(berth acquire\)"$', text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("line", ['eval "$(berth acquire)"', "read GPU < <(berth acquire --print ids)"])
+def test_acquire_for_a_shell_on_a_terminal_says_which_gpu_it_has(server, line):
+    text = terminal_output(server, line)
+    assert re.fullmatch(r"berth: GPU \d is leased to bash \(pid \d+\) until it exits, or until: berth release \w{8}\n", text)
 
 
 def test_a_terminal_that_goes_away_under_a_shell_that_does_not(server):

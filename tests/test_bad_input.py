@@ -29,7 +29,7 @@ def test_an_unknown_command_comes_with_a_guess(server):
 def test_no_command_shows_the_help(server):
     result = server.berth()
     assert result.returncode == 64
-    assert "Commands:" in result.stderr and result.stdout == ""
+    assert "Jobs:" in result.stderr and result.stdout == ""
 
 
 @pytest.mark.parametrize("value", [

@@ -9,7 +9,8 @@ import signal
 import subprocess
 
 import pytest
-from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from conftest import BERTH, ROOT, assert_fit_for_terminal, assert_one_line_error
+from documents import console_blocks
 from leasing import NOBODY, eventually, is_alive, jobs, kill_session, processes, written_on  # noqa: F401: a fixture
 from waiting import LIMIT
 
@@ -82,8 +83,13 @@ def leases(server):
     return [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
 
 
+def without_times(text):
+    """The output without the time in front of each line."""
+    return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", text, flags=re.MULTILINE)
+
+
 def counts(summary):
-    """The numbers of the summary, such as [3, 1, 2] for "3 succeeded, 1 failed, 2 not run in 5s"."""
+    """The numbers of the summary, such as [3, 1, 2] for "3 succeeded, 1 failed, 2 not started in 5s"."""
     return [int(number) for number in re.findall(r"\b(\d+) [a-z]", summary)]
 
 
@@ -100,7 +106,7 @@ def test_every_line_runs_on_a_gpu_of_its_own(batch):
     assert batch.logs()["002"] == "two\nthree\n"
     assert batch.logs()["003"] == "it's\n#4\n"
     assert counts(result.stdout) == [3, 0] and "jobs.logs" in result.stdout and result.stdout.count("\n") == 1
-    lines = result.stderr.splitlines()
+    lines = without_times(result.stderr).splitlines()
     assert len(lines) == 6
     started, ended = [line for line in lines if line.startswith("[1/3] ")]
     assert started.endswith(": echo one on $CUDA_VISIBLE_DEVICES") and re.search(r"GPU [01]\b", started)
@@ -117,7 +123,8 @@ def test_from_stdin_and_from_the_command_line(batch):
     # Nobody can type there.
     assert list(batch.logs("given").values()) == ["[1,2]\n", "1\n"]
     assert batch.run("--", "true").returncode == 0
-    assert len(list(batch.folder.glob("batch-*.logs"))) == 1, "named by the time"
+    assert batch.run("--", "true").returncode == 0
+    assert len(list(batch.folder.glob("batch-*.logs"))) == 1, "named by the commands"
 
 
 def test_the_request_is_passed_on_as_it_was_written(batch):
@@ -180,6 +187,102 @@ def test_inside_a_lease_its_gpus_are_enough(batch):
     result = batch.server.berth("run", "-n", "2", "--", BERTH, "batch", "jobs.txt", cwd=batch.folder)
     assert result.returncode == 0, result
     assert max(int(count) for count in batch.ran()) == 2
+
+
+# Sweeps
+
+
+NASTY = ["a b", "c;touch ran", "$(touch ran)", "`touch ran`", "it's", '"x"', "&& touch ran", "*", "\\", "", "-n", "#x", "~", "a=b\nc"]
+
+
+def arguments_of(batch, folder):
+    """The arguments that each line was given, by its number."""
+    return {number: text.split("\0")[:-1] for number, text in batch.logs(folder).items()}
+
+
+def test_a_sweep_has_a_line_for_each_combination(batch):
+    result = batch.run("--logs", "logs", "--", "printf '%s\\0' --lr {} --seed {}", ":::", "1e-3", "1e-4", ":::", "1", "2", "3")
+    assert result.returncode == 0, result
+    assert counts(result.stdout) == [6, 0]
+    assert [(one[1], one[3]) for one in arguments_of(batch, "logs").values()] == \
+        [(lr, seed) for lr in ("1e-3", "1e-4") for seed in "123"]
+
+
+def test_each_value_is_one_argument(batch):
+    result = batch.run("--logs", "logs", "--", "printf '%s\\0'", "x{}", "y{}", ":::", *NASTY, ":::+", *NASTY)
+    assert result.returncode == 0, result
+    assert list(arguments_of(batch, "logs").values()) == [["x" + value, "y" + value] for value in NASTY]
+    assert batch.ran() == []
+
+
+def test_a_value_cannot_end_quotes_of_the_command(batch):
+    for command in ('echo "{}"', "echo '{}'", 'echo "$(echo "{}")"', "echo `echo {}`", "echo $(({}))", "cat <<E\n{}\nE"):
+        for value in NASTY:
+            result = batch.run("--dry-run", "--", command, ":::", value)
+            assert result.returncode == (0 if value in ("", "-n") else 64), (command, value, result)
+
+
+def test_a_sweep_from_a_csv_file(batch):
+    rows = "".join('{},"{}"\n'.format(number, value.replace('"', '""')) for number, value in enumerate(NASTY))
+    (batch.folder / "runs.csv").write_text(f"seed , text\n{rows}")
+    result = batch.run("--csv", "runs.csv", "--", "printf '%s\\0' {seed} {text} ${HOME+home}")
+    assert result.returncode == 0, result
+    assert list(arguments_of(batch, "runs.logs").values()) == [[str(n), value, "home"] for n, value in enumerate(NASTY)]
+    assert [one["line"] for one in sorted(batch.joblog("runs.logs/joblog.jsonl"), key=lambda one: one["number"])] == \
+        list(range(2, 2 + len(NASTY)))
+    assert batch.ran() == []
+
+
+def test_the_sweeps_of_the_documentation(batch):
+    steps = [step for block in console_blocks((ROOT / "docs/batch.md").read_text()) for step in block]
+    [table] = [step for step in steps if step.command == "cat runs.csv"]
+    batch.write(*table.expected, name="runs.csv")
+    sweeps = [step for step in steps if "--dry-run" in step.command]
+    assert len(sweeps) == 2
+    for step in sweeps:
+        result = batch.server.run("sh", "-c", step.command, cwd=batch.folder)
+        assert result.stdout.splitlines() + result.stderr.splitlines() == step.expected
+
+
+@pytest.mark.parametrize("text, command, words", [
+    ("", "x {lr}", "is empty"), ("lr,seed\n1\n", "x {lr}", "line 2 of 'runs.csv' has 1 value"), ("lr\n1\n", "x {sed}", "'sed'"),
+    ("lr,lr\n", "x {lr}", "two columns"), ("lr\n\"1\n", "x {lr}", "not closed"), ("lr\n1\n", "x", "{NAME}"),
+    ("lr\n\x1b[31m\n", "echo '{lr}'", "\\x1b"), ("\x1b[31m\n1\n", "echo {lr}", "\\x1b"), ("lr\n\0\n", "x {lr}", "NUL"),
+], ids=repr)
+def test_mistakes_in_a_csv_file(batch, text, command, words):
+    (batch.folder / "runs.csv").write_text(text)
+    assert_one_line_error(batch.run("--csv", "runs.csv", "--", command), 64, words)
+
+
+def test_a_csv_file_without_rows_is_no_failure(batch):
+    (batch.folder / "runs.csv").write_text("lr,seed\n")
+    result = batch.run("--csv", "runs.csv", "--", "echo {lr}")
+    assert (result.returncode, result.stdout) == (0, "") and "no rows" in result.stderr
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--", "x {3}", ":::", "1", ":::", "2"], "{3}"), (["--", "x {lr}", ":::", "1"], "{lr}"), (["--", "x", ":::"], "no values"),
+    (["x {}", ":::", "1"], " -- "), (["python", "x.py"], "berth run -- python x.py"), (["--csv", "a", "x"], " -- "),
+    (["--csv", "a", "--", "x", ":::", "1"], ":::"), (["--", ":::", "1"], "no command"),
+], ids=repr)
+def test_mistakes_in_a_sweep(batch, arguments, words):
+    assert_one_line_error(batch.run(*arguments), 64, words)
+    assert not list(batch.folder.glob("*.logs"))
+
+
+def test_a_dry_run_shows_the_lines_and_leaves_nothing(batch):
+    result = batch.run("--dry-run", "--", "echo {} >>ran", ":::", "a", "\x1b[31m")
+    assert result.returncode == 0
+    assert result.stdout == "[1/2] echo a >>ran\n[2/2] echo '\\x1b[31m' >>ran\n"
+    assert "2 of 2" in result.stderr
+    assert list(batch.folder.iterdir()) == []
+    batch.write("echo a >>ran", "echo b >>ran; exit 1")
+    assert batch.run("-k", "jobs.txt").returncode == 1
+    before = (batch.folder / "jobs.logs/joblog.jsonl").read_text()
+    assert_one_line_error(batch.run("--dry-run", "jobs.txt"), 64, "--resume")
+    assert batch.run("--dry-run", "--resume", "jobs.txt").stdout == "[2/2] echo b >>ran; exit 1\n"
+    assert batch.run("--dry-run", "--restart", "jobs.txt").stdout.count("\n") == 2
+    assert batch.ran() == ["a", "b"] and (batch.folder / "jobs.logs/joblog.jsonl").read_text() == before
 
 
 # What fails
@@ -264,13 +367,13 @@ def test_a_line_has_so_much_time(batch):
     """Waiting does not count: two of them need the same GPU."""
     batch.server.use("1x24GiB")
     batch.write("trap 'echo bye; exit 0' TERM; while :; do sleep 0.05; done", "sleep 1000 | cat", "echo short")
-    result = batch.run("-k", "--timeout", "1s", "jobs.txt")
+    result = batch.run("-k", "--limit", "1s", "jobs.txt")
     assert result.returncode == 1
     first, second, third = sorted(batch.joblog(), key=lambda one: one["number"])
     assert (first["timed_out"], first["succeeded"]) == (True, False), "also if it ends well when it is told to"
     assert (second["timed_out"], second["signal"]) == (True, signal.SIGTERM)
     assert third["succeeded"]
-    assert all(word in batch.logs()["001"].splitlines()[0] for word in ("--- berth: ", "1s", "--timeout"))
+    assert all(word in batch.logs()["001"].splitlines()[0] for word in ("--- berth: ", "1s", "--limit"))
     assert "\nbye\n" in batch.logs()["001"]  # its sleep may outlive it for a moment, and berth says so
     assert "exit 0)" in result.stderr
     # The whole line: also what the shell waits for.
@@ -287,7 +390,7 @@ def test_more_memory_is_asked_for_after_running_out_of_it(batch):
 
 def test_a_time_limit_is_no_want_of_memory(batch):
     batch.write("echo try >>ran; echo CUDA out of memory; while :; do sleep 0.05; done")
-    assert batch.run("--mem", "2GiB", "--retry-oom", "2", "--timeout", "1s", "jobs.txt").returncode == 1
+    assert batch.run("--mem", "2GiB", "--retry-oom", "2", "--limit", "1s", "jobs.txt").returncode == 1
     [line] = batch.joblog()
     assert (line["timed_out"], line["out_of_memory"]) == (True, False)
     assert batch.ran() == ["try"]
@@ -308,10 +411,12 @@ def test_a_request_that_no_line_can_have_met_is_said_once(batch, flags, code, wo
 
 @pytest.mark.parametrize("arguments, words", [
     ([], "stdin"), (["nothing.txt"], "No such file"), (["/"], "Is a directory"), (["jobs.txt", "--", "true"], " --"),
-    (["--no-wait", "jobs.txt"], "--no-wait"), (["-j", "0", "jobs.txt"], "-j"), (["--timeout", "0s", "jobs.txt"], "0s"),
+    (["--no-wait", "jobs.txt"], "--no-wait"), (["-j", "0", "jobs.txt"], "-j"), (["--limit", "0s", "jobs.txt"], "0s"),
     (["--logs", "", "jobs.txt"], "--logs"),
     (["--joblog", "jobs.txt", "jobs.txt"], "joblog"), (["--resume", "--", "true"], "--logs"),
-    (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "uuid"), (["jobs.txt", "more.txt"], ""),
+    (["--resume", "--restart", "jobs.txt"], "--restart"), (["--limit", "1s", "--timeout", "1s", "jobs.txt"], "--limit"),
+    (["--csv", "nothing.csv", "--", "true {a}"], "No such file"), (["-I", "{}", "--", "true {}", ":::", "1"], "-I"),
+    (["nul.txt"], "NUL"), (["--ids", "name", "jobs.txt"], "uuid"), (["jobs.txt", "more.txt"], "more.txt"),
     (["--mem", "lots", "jobs.txt"], "--mem"), (["\x1b[31m"], "\\x1b"),
 ], ids=repr)
 def test_wrong_usage(batch, arguments, words):
@@ -339,6 +444,24 @@ def test_no_commands_are_no_failure(batch):
     assert result.stderr.startswith("berth: batch: ") and "commands" in result.stderr and result.stderr.count("\n") == 1
 
 
+def test_the_old_name_of_the_time_limit(batch):
+    """Until its next release --timeout limits how long a line runs, and says what it is called now."""
+    batch.write("while :; do sleep 0.05; done")
+    result = batch.run("--timeout", "100ms", "jobs.txt")
+    assert result.returncode == 1
+    assert "time limit" in result.stdout and "--limit" in result.stderr.splitlines()[0]
+    assert "--timeout" not in batch.server.berth("help", "batch").stdout
+
+
+def test_lines_without_a_terminal_have_the_time(batch):
+    batch.write("true", "false")
+    result = batch.run("-k", "jobs.txt")
+    lines = result.stderr.splitlines()
+    assert len(lines) == 4
+    for line in lines:
+        assert re.match(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d \[[12]/2\] ", line), line
+
+
 # Going on
 
 
@@ -347,7 +470,7 @@ def test_resume_runs_what_has_not_succeeded(batch):
     assert batch.run("-k", "-j", "1", "jobs.txt").returncode == 1
     assert batch.ran() == ["a", "b", "c", "a"]
     refused = batch.run("jobs.txt")
-    assert_one_line_error(refused, 64, "3 of 4", "--resume")
+    assert_one_line_error(refused, 64, "3 of 4", "--resume", "--restart")
     (batch.folder / "mended").touch()
     result = batch.run("--resume", "jobs.txt")
     assert result.returncode == 0, result
@@ -359,6 +482,35 @@ def test_resume_runs_what_has_not_succeeded(batch):
     # What has ended well is begun anew.
     assert batch.run("jobs.txt").returncode == 0
     assert len(batch.ran()) == 9
+
+
+def test_restart_runs_everything(batch):
+    batch.write("echo a >>ran; echo said", "echo b >>ran; [ -e mended ]")
+    assert batch.run("-k", "-j", "1", "jobs.txt").returncode == 1
+    (batch.folder / "mended").touch()
+    assert batch.run("-j", "1", "--restart", "jobs.txt").returncode == 0
+    assert batch.ran() == ["a", "b", "a", "b"]
+    assert batch.logs()["001"] == "said\n", "the old log is replaced"
+    assert len(batch.joblog()) == 2
+
+
+def test_a_batch_of_other_commands_is_not_continued(batch):
+    batch.write("true", "false")
+    assert batch.run("-k", "jobs.txt").returncode == 1
+    batch.write("echo other")
+    assert_one_line_error(batch.run("jobs.txt"), 64, "other commands", "--logs")
+
+
+def test_a_batch_from_stdin_is_continued(batch):
+    def run(*arguments):
+        return subprocess.run([BERTH, "batch", "-k", *arguments, "-"], input="echo a >>ran\n[ -e mended ] && echo b >>ran\n",
+                              cwd=batch.folder, text=True, env=batch.server.env, capture_output=True, timeout=LIMIT)
+    assert run().returncode == 1
+    assert run().returncode == 64, "it is unfinished"
+    (batch.folder / "mended").touch()
+    assert run("--resume").returncode == 0
+    assert batch.ran() == ["a", "b"]
+    assert len(list(batch.folder.glob("*.logs"))) == 1
 
 
 def test_resume_goes_by_the_commands_not_by_their_places(batch):
@@ -432,8 +584,12 @@ def test_a_signal_ends_it_cleanly(batch, number):
     assert batch.ran("saved") == ["saved"] * 2
     assert leases(batch.server) == [] and batch.queue() == []
     assert "2 running" in process.errors()
-    assert counts(process.stdout.read().splitlines()[-2]) == [1, 0, 4]
+    summary = process.stdout.read().splitlines()[-2]
+    assert counts(summary) == [1, 0, 2, 2]
+    assert "2 interrupted, 2 not started" in summary
     assert [one["command"] for one in batch.joblog()] == ["true"]
+    end = json.loads((batch.folder / "jobs.logs/joblog.jsonl").read_text().splitlines()[-1])
+    assert (end["not_run"], end["interrupted"]) == (4, 2)
 
 
 def test_what_was_interrupted_counts_as_not_run_however_it_ends(batch):
@@ -442,7 +598,7 @@ def test_what_was_interrupted_counts_as_not_run_however_it_ends(batch):
     eventually(lambda: len(batch.ran()) == 2 and len(batch.queue()) == 2, process.errors)
     process.send_signal(signal.SIGTERM)
     assert process.wait(LIMIT) == 143
-    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 4]
+    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 2, 2]
     assert batch.joblog() == []
 
 
@@ -502,7 +658,7 @@ def test_the_second_signal_kills(batch):
     eventually(ended, process.errors)
     assert process.returncode in (130, -signal.SIGINT)  # the last of them may come while it exits
     eventually(lambda: leases(batch.server) == [], "the leases")
-    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 4]
+    assert counts(process.stdout.read().splitlines()[-2]) == [0, 0, 2, 2]
     assert batch.joblog() == []
 
 
@@ -673,7 +829,7 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
     assert process.wait(LIMIT) == 1
     [line] = batch.joblog()
     assert (line["exit_code"], line["lease"], line["gpus"]) == (75, None, None)
-    assert re.search(r"^berth: waiting.* 0,1 leased ", process.errors(), re.M)
+    assert re.search(r"^berth: waiting.* 0,1 leased ", without_times(process.errors()), re.M)
 
 
 # Learning
@@ -704,7 +860,7 @@ def test_what_takes_longest_comes_first_once_it_is_known(batch):
 @pytest.mark.parametrize("columns, rows", [(80, 24), (40, 10)])
 def test_a_live_block_on_a_terminal_that_goes_away(batch, tmp_path, columns, rows):
     batch.server.use("4x24GiB")
-    batch.write("exit 3", *[f"echo {n} >>ran; while ! [ -e go ]; do sleep 0.05; done # {'long ' * 30}" for n in range(30)])
+    batch.write("exit 3", *[f"while ! [ -e go ]; do sleep 0.05; done; echo {'long ' * 30} {n} >>ran" for n in range(30)])
     tmux = ["tmux", "-S", str(tmp_path / "tmux"), "-f", "/dev/null"]
     env = {**batch.server.env, "PS1": "ready> ", "HISTFILE": ""}
 
@@ -719,6 +875,7 @@ def test_a_live_block_on_a_terminal_that_goes_away(batch, tmp_path, columns, row
         shows("ready>")
         subprocess.run([*tmux, "send-keys", "berth batch -k jobs.txt; echo code=$?", "Enter"], env=env, check=True)
         text = shows("1/31 (3%)", "4 running", "1 failed", "26 waiting", "GPU 0", "GPU 3")
+        assert re.search(r"GPU 0 .* \[[2-5]\]  … [0-3] …\n", text), "the number, and the word that differs"
         assert re.search(r"\[ 1/31\] .*\(exit 3\)", text)
         assert text.count("1/31 (3%)") == 1, "drawn over, not again"
         subprocess.run([*tmux, "send-keys", "C-c"], env=env, check=True)

@@ -1,18 +1,17 @@
-"""Help, version, completion in real shells, and what the shipped files need."""
+"""Help, version, and what the shipped files need."""
 
 import re
 import subprocess
-import time
 
 import pytest
 from conftest import BERTH, BUILD, ROOT
 
-COMMANDS = ["run", "acquire", "release", "status", "queue", "cancel", "drain", "undrain", "completion", "help"]
+COMMANDS = ["run", "acquire", "release", "status", "queue", "cancel", "drain", "undrain", "config", "completion", "help"]
 
 
 def test_version(server):
     version = re.search(r"project\(berth VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text()).group(1)
-    assert server.berth("--version").stdout == f"berth {version}\n"
+    assert server.berth("--version").stdout == server.berth("-V").stdout == f"berth {version}\n"
 
 
 def test_help_is_the_same_in_each_way_to_ask(server):
@@ -22,6 +21,14 @@ def test_help_is_the_same_in_each_way_to_ask(server):
     assert all(re.search(rf"^  {name} ", whole.stdout, re.MULTILINE) for name in COMMANDS)
     for name in COMMANDS:
         assert server.berth("help", name).stdout == server.berth(name, "--help").stdout != whole.stdout
+
+
+def test_the_help_lists_the_commands_in_groups(server):
+    whole = server.berth("--help").stdout
+    groups = re.findall(r"^(\S.*):\n((?:  .*\n)+)", whole, re.MULTILINE)
+    lists = {heading: re.findall(r"^  ([a-z]+) ", lines, re.MULTILINE) for heading, lines in groups}
+    assert lists["Jobs"][:2] == ["run", "batch"] and "drain" in lists["Administration"] and "status" in lists["GPUs and history"]
+    assert "complete" not in sum(lists.values(), [])
 
 
 def test_help_fits_eighty_columns_or_nearly(server):
@@ -38,60 +45,6 @@ def test_help_does_not_start_to_ask_the_driver(server):
     assert processes("status") == 1
     for arguments in (["status", "--help"], ["run", "-h"], ["acquire", "-n", "2", "--help"], ["help", "run"], ["--version"]):
         assert processes(*arguments) == 0, arguments
-
-
-@pytest.mark.release_only
-def test_bash_completion(server):
-    script = ('eval "$(berth completion bash)"; complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); '
-              'COMPREPLY=(); _berth; echo "${COMPREPLY[*]}"; }; '
-              'complete_line berth st; complete_line berth status --w; complete_line berth completion ""; '
-              'complete_line berth help c; complete_line berth cancel --')
-    lines = server.run("bash", "--norc", "-c", script).stdout.splitlines()
-    assert lines == ["status", "--watch", "--help bash zsh fish", "cancel compat completion", "--help --all --url"]
-
-
-@pytest.mark.release_only
-def test_fish_completion(server):
-    script = 'berth completion fish | source; complete -C "berth st"; complete -C "berth status --w"'
-    result = server.run("fish", "--no-config", "-c", script)
-    assert result.stderr == ""
-    assert [line.split("\t")[0] for line in result.stdout.splitlines()] == ["status", "--watch"]
-    files = server.run("fish", "--no-config", "-c", 'berth completion fish | source; complete -C "berth status "')
-    assert files.stdout == "", "berth status takes no files"
-
-
-@pytest.mark.release_only
-def test_zsh_completion(server, tmp_path):
-    """In a real interactive zsh, in tmux: type, press Tab, read the screen."""
-    (tmp_path / ".zshrc").write_text('autoload -U compinit; compinit -u; eval "$(berth completion zsh)"; PS1="ready> "\n')
-    socket = str(tmp_path / "tmux")
-    tmux = ["tmux", "-S", socket, "-f", "/dev/null"]
-    env = {**server.env, "ZDOTDIR": str(tmp_path)}
-    try:
-        subprocess.run([*tmux, "new-session", "-d", "-x", "100", "-y", "30", "zsh", "-i"], env=env, check=True)
-        wait_for_screen(tmux, env, "ready>")
-        subprocess.run([*tmux, "send-keys", "berth stat", "Tab", "--wa", "Tab"], env=env, check=True)
-        wait_for_screen(tmux, env, "berth status --watch")
-    finally:
-        subprocess.run([*tmux, "kill-server"], env=env, check=False)
-
-
-@pytest.mark.release_only
-def test_zsh_completion_from_fpath(server):
-    (server.folder / "_berth").write_text(server.berth("completion", "zsh").stdout)
-    script = (f"fpath=({server.folder} $fpath); autoload -U compinit; compinit -u -d {server.folder}/dump; "
-              "_describe() { print -l ${(P)2} }; words=(berth st); CURRENT=2; _berth")
-    result = server.run("zsh", "-f", "-c", script)
-    assert re.search(r"^status:\S", result.stdout, re.MULTILINE), result
-
-
-def wait_for_screen(tmux, env, text):
-    deadline = time.monotonic() + 30
-    while True:
-        screen = subprocess.run([*tmux, "capture-pane", "-p"], env=env, capture_output=True, text=True).stdout
-        if text in screen:
-            return screen
-        assert time.monotonic() < deadline, screen
 
 
 @pytest.mark.release_only

@@ -307,8 +307,8 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     waiter = start_waiter(server, command=["echo", "runs"])
     assert_one_line_error(server.berth("cancel", lease.id), 64, f"berth release {lease.id}")
     result = server.berth("release", lease.id)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert_lines(result.stdout, f"lease {lease.id}")
+    assert (result.returncode, result.stdout) == (0, "")
+    assert_lines(result.stderr, f"lease {lease.id}")
     assert waiter.communicate(timeout=LIMIT)[0].endswith("runs\n")
     assert lease.ended and lease.wait_rung(0)
     assert_one_line_error(server.berth("release", lease.id), 64, lease.id, "berth status")
@@ -317,30 +317,49 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
 
 @pytest.mark.each_harbour
 def test_release_ends_what_acquire_began(server):
-    script = ('eval "$(berth acquire -n 2)"; berth release || exit 1; berth release; echo "again $?"; '
+    script = ('eval "$(berth acquire -n 2)"; berth release >/dev/null || exit 1; berth release >/dev/null; echo "again $?"; '
               'berth status --json')
     result = server.run("bash", "-c", script)
-    released, again, *status = result.stdout.splitlines()
-    lease = re.search(r"\blease (\w{8})\b", released)[1]
-    assert result.stderr.count(lease) == 1, result  # the second time it has ended already
+    again, *status = result.stdout.splitlines()
+    lease = re.search(r"\blease (\w{8})\b", result.stderr)[1]
+    assert_lines(result.stderr, f"lease {lease}", f"lease {lease}")  # the second time it has ended already
     assert again == "again 0"
     assert {gpu["state"] for gpu in json.loads("\n".join(status))["gpus"]} == {"free"}
     wait_until(lambda: set(os.listdir(server.harbour)) <= {"archive"}, "the keeper left, and took its files along")
 
 
-def test_release_says_what_the_shell_keeps(server):
-    script = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release {}; $(sed -E "s/.*(unset [A-Z_ ]+).*/\\1/" errors); env'
-    names = "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_LEASE"
-    if "BERTH_URL" in server.env:
-        names += " BERTH_EPOCH"
-    for words in ("", "--all", '"$BERTH_LEASE"'):
-        result = server.run("bash", "-c", script.format(f"{words} 2>errors"), cwd=server.folder)
-        assert (result.returncode, result.stderr) == (0, "")
-        assert (server.folder / "errors").read_text().rstrip(")\n").endswith(f"unset {names}")
-        assert not [name for name in names.split() if f"\n{name}=" in result.stdout], result.stdout
+@pytest.mark.parametrize("words", ["", "--all", '"$BERTH_LEASE"'])
+def test_eval_of_release_removes_the_variables(server, words):
+    names = "CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|BERTH_GPUS|BERTH_LEASE|BERTH_EPOCH"
+    script = (f'eval "$(berth acquire)"; env | grep -cE "^({names})="; eval "$(berth release {words})"; echo "code $?"; '
+              f'env | grep -E "^({names})="')
+    result = server.run("bash", "-c", script)
+    assert re.fullmatch(r"[45]\ncode 0\n", result.stdout), result
+    assert_lines(result.stderr, "lease")
+
+
+def test_release_prints_for_eval_only_what_the_shell_has(server):
+    shell = 'eval "$(berth acquire)"; export -n BERTH_GPUS; berth release; berth release'
+    result = server.run("bash", "-c", shell)
+    unset = "unset CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_LEASE"
+    assert result.stdout == f"{unset}\n{unset}\n", "the second time the lease has ended, but the variables are there"
     lease = shell_lease(server, 0)
-    assert server.berth("release", lease.id).stderr == "", "another shell's"
+    assert server.berth("release", lease.id).stdout == "", "another shell's"
     lease.close()
+
+
+def test_release_on_a_terminal_says_which_variables_to_unset(server):
+    result = server.run("script", "--quiet", "--return", "--command",
+                        'bash --norc -c \'eval "$(berth acquire)"; berth release; exit\'', "/dev/null")
+    assert "run: unset CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES BERTH_GPUS BERTH_LEASE" in result.stdout, result
+
+
+def test_release_without_arguments_prefers_the_lease_of_the_shell(server):
+    other = shell_lease(server, 3)
+    result = server.run("bash", "-c", "read GPU < <(berth acquire --print ids); berth release; exit")
+    assert (result.returncode, result.stdout) == (0, ""), result
+    assert [lease["id"] for lease in leases(server)] == [other.id]
+    other.close()
 
 
 @pytest.mark.each_harbour
@@ -349,7 +368,7 @@ def test_release_by_gpu_means_ones_own_shells(server, users):
     other = shell_lease(server, 2, uid=BOB)  # pretends: nobody checks what a client writes about itself
     first_half_of_uuid = uuid(server, 2)[:12]
     result = server.berth("release", "1,0", first_half_of_uuid)
-    assert_lines(result.stdout, f"lease {on_both.id}", f"lease {shared.id}")
+    assert_lines(result.stderr, f"lease {on_both.id}", f"lease {shared.id}")
     assert [lease["id"] for lease in leases(server)] == [other.id]
     assert_one_line_error(server.berth("release", "0"), 64, "GPU 0")
     assert_one_line_error(server.berth("release", "2"), 64, f"berth release {other.id}", str(BOB))
@@ -362,12 +381,12 @@ def test_release_without_arguments(server):
     assert_one_line_error(server.berth("release"), 64, "shell", "berth status")
     one, two = shell_lease(server, 0), shell_lease(server, 1)
     assert_one_line_error(server.berth("release"), 64, one.id, two.id, "--all")
-    assert_lines(server.berth("release", env={"BERTH_LEASE": two.id}).stdout, f"lease {two.id}")
+    assert_lines(server.berth("release", env={"BERTH_LEASE": two.id}).stderr, f"lease {two.id}")
     ended = server.berth("release", env={"BERTH_LEASE": two.id})
-    assert (ended.returncode, ended.stdout) == (0, "")
+    assert (ended.returncode, ended.stdout) == (0, "unset BERTH_LEASE\n")
     assert two.id in ended.stderr
     assert not one.ended, "the lease that was not named stays"
-    assert_lines(server.berth("release").stdout, f"lease {one.id}")
+    assert_lines(server.berth("release").stderr, f"lease {one.id}")
     for lease in (one, two):
         lease.close()
 
@@ -378,8 +397,8 @@ def test_release_all_leaves_jobs_alone(server):
     assert (none.returncode, none.stdout, none.stderr.count("\n")) == (0, "", 1) and "shell" in none.stderr
     job, one, two = start_job(server), shell_lease(server, 2), shell_lease(server, 3)
     result = server.berth("release", "--all")
-    assert result.returncode == 0 and result.stdout.count("\n") == 2
-    assert set(re.findall(r"\blease (\w{8})\b", result.stdout)) == {one.id, two.id}
+    assert result.returncode == 0 and result.stderr.count("\n") == 2
+    assert set(re.findall(r"\blease (\w{8})\b", result.stderr)) == {one.id, two.id}
     assert [lease["id"] for lease in leases(server)] == [job.lease]
     for lease in (one, two):
         lease.close()
@@ -408,9 +427,9 @@ def test_nobody_releases_anothers_lease_but_root(server, users):
     assert_one_line_error(users.run(BOB, "release", own.id, alices.id), 77, alices.id, str(ALICE))
     assert_one_line_error(users.run(BOB, "release", env={"BERTH_LEASE": alices.id}), 77, alices.id)
     assert len(leases(server)) == 2
-    assert_lines(users.run(BOB, "release").stdout, f"lease {own.id}")
+    assert_lines(users.run(BOB, "release").stderr, f"lease {own.id}")
     assert server.berth("release", "--all").stdout == "", "root's own alone"
-    assert_lines(server.berth("release", alices.id).stdout, f"lease {alices.id}")
+    assert_lines(server.berth("release", alices.id).stderr, f"lease {alices.id}")
     for process in (alices, own):
         assert process.communicate(timeout=LIMIT)[0] == "released\n"
 

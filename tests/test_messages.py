@@ -339,6 +339,7 @@ class Stage:
             text = re.sub(rf"\b{port}\b", name, text)
         # A lease that began and ended within the command.
         text = re.sub(r"\blease [a-z0-9]{8}(?= is released|, which has|: \d)", "lease ID", text)
+        text = re.sub(r"(?<=until: berth release )[a-z0-9]{8}\b", "ID", text)
         text = re.sub(r"\b(pid|kill|kill -CONT|ps -fp|inode)( \d+)+", r"\1 N", text)
         text = re.sub(r"(?<!-)\b(for|waiting|waits|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
         text = re.sub(r"\b(in|of) \d+(?:\.\d+)?(?:ms|s)\b", r"\1 TIME", text)

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.release_only
 
 @pytest.mark.parametrize("word, command", [
     ("ls", "status"), ("ps", "status"), ("list", "status"), ("sinfo", "status"), ("kill", "cancel"), ("scancel", "cancel"),
-    ("squeue", "queue"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
+    ("squeue", "queue"), ("wait", "queue"), ("settings", "config"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
 ])
 def test_commands_of_other_tools(server, word, command):
     assert_one_line_error(server.berth(word), 64, f"did you mean 'berth {command}'?")
@@ -38,8 +38,30 @@ def test_a_guess_is_a_flag_of_the_command(server):
     assert_one_line_error(server.berth("log", "--gpus", "2"), 64, "did you mean --gpu?")
 
 
+@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?")],
+                         ids=repr)
+def test_short_flags_of_other_tools(server, words, guess):
+    assert_one_line_error(server.berth(*words), 64, f"did you mean {guess}")
+
+
 def test_a_flag_without_its_value(server):
-    assert_one_line_error(server.berth("run", "--timeout", "--", "true"), 64, "--timeout needs a value")
+    assert_one_line_error(server.berth("run", "--timeout", "--", "true"), 64, "--timeout needs a value\n")
+
+
+def test_only_an_error_without_a_remedy_refers_to_the_help(server):
+    for words in (["run", "-n", "x"], ["run", "--policy", "best"], ["completion", "tcsh"], ["run", "--no-wait=1"]):
+        assert "--help" not in server.berth(*words).stderr, words
+    for words in (["run", "--xyzzyx"], ["status", "extra"], ["completion"]):
+        assert_one_line_error(server.berth(*words), 64, f"'berth {words[0]} --help'")
+
+
+@pytest.mark.parametrize("flags, words", [(["--mem", "8GB"], ["--mem 8GB means 7.5 GiB", "8GiB"]), (["--min-mem=500mb"], ["477 MiB", "500miB"])],
+                         ids=repr)
+def test_decimal_sizes_are_explained(server, flags, words):
+    result = server.berth("run", *flags, "--", "true")
+    assert result.returncode == 0 and result.stderr.count("\n") == 1, result
+    assert all(word in result.stderr for word in words), result
+    assert server.berth("run", "--mem", "8GiB", "--", "true").stderr == ""
 
 
 @pytest.mark.parametrize("words, code, remedy", [
@@ -52,6 +74,13 @@ def test_commands_that_cannot_be_found(server, words, code, remedy):
         (server.folder / name).write_text("print(1)\n")
     words = words if words[0].startswith("--") else ["--", *words]
     assert_one_line_error(server.berth("run", *words, cwd=server.folder), code, remedy)
+
+
+def test_a_harbour_that_is_a_file(server):
+    """berth did not make it, so no message advises to remove it."""
+    result = server.berth("run", "--", "true", env={"BERTH_DIR": "/etc/passwd"})
+    assert_one_line_error(result, 74, "'/etc/passwd' is not a directory", "BERTH_DIR")
+    assert "remove" not in result.stderr and "moves" not in result.stderr
 
 
 def gpus(server, *flags):
@@ -105,7 +134,7 @@ def test_times_of_the_history(server, since):
     assert server.berth("log", "--since", since, "--json").stdout.count("\n") == 1
 
 
-@pytest.mark.parametrize("size", ["8B", "8192", "8KiB", "1000kB"])
+@pytest.mark.parametrize("size", ["8B", "8192", "8KiB", "1000kB", "63MiB"])
 def test_a_reservation_of_next_to_nothing_is_refused(server, size):
     assert_one_line_error(server.berth("run", "--mem", size, "--", "true"), 64, "8GiB")
 

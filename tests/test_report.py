@@ -1,5 +1,6 @@
-"""`berth report`: what the history comes to, as text, JSON and a page."""
+"""`berth report`: what the history comes to, as text, JSON, CSV and a page."""
 
+import csv
 import html.parser
 import json
 import os
@@ -10,7 +11,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
+from conftest import BERTH, SIM_JOB, assert_fit_for_terminal, assert_one_line_error
 from leasing import eventually, jobs  # noqa: F401
 from waiting import LIMIT
 
@@ -103,6 +104,7 @@ def test_the_sums(server, archive):
     assert total["utilization_pct"] == pytest.approx(60) and total["utilization_measured_gpu_hours"] == pytest.approx(20)
     assert total["idle_gpu_hours"] == pytest.approx(3.5) and total["idle_measured_gpu_hours"] == pytest.approx(22)
     assert (total["waited_s_median"], total["waited_s_longest"]) == (0, 90)
+    assert total["energy_kwh"] is None
     for part in ("users", "jobs", "gpus", "days"):
         for key in ("gpu_hours", "shared_gpu_hours", "utilization_measured_gpu_hours", "idle_measured_gpu_hours"):
             assert sum(one[key] for one in result[part]) == pytest.approx(total[key], abs=1e-4), (part, key)
@@ -111,6 +113,84 @@ def test_the_sums(server, archive):
     assert [one["user"] for one in result["users"]] == [ME]
     [idle] = result["idle_leases"]
     assert (idle["label"], idle["idle_s"], idle["lasted_s"]) == ("forgotten", 5400, 7200)
+
+
+def real_gpu(server, index, **measured):
+    card = server.status()["gpus"][index]
+    return {"uuid": card["uuid"], "index": str(card["index"]), "name": card["name"], **measured}
+
+
+@pytest.mark.each_harbour
+def test_occupancy_is_the_leased_share_of_the_time_of_all_gpus(server, archive):
+    server.use("4x24GiB")
+    busy = real_gpu(server, 0)
+    archive.add(10, 5, gpus=[busy])
+    archive.add(4, 2, gpus=[busy], memory=8 << 30)
+    archive.add(3, 2, gpus=[busy], memory=8 << 30)  # beside the other for an hour
+    archive.add(2, 1, gpus=[gpu(7)])  # a GPU that this host does not have any more
+    result = report(server)
+    assert (result["gpu_count"], result["total"]["shared_gpu_hours"]) == (4, pytest.approx(4))
+    # In Redis, the recording begins when the first line was sent, which these lines were just now.
+    assert result["capacity_gpu_hours"] == pytest.approx(40, abs=0.1)
+    assert result["total"]["occupancy_pct"] == pytest.approx(20, abs=0.1)
+    assert {one["uuid"]: one["occupancy_pct"] for one in result["gpus"]} == \
+        {busy["uuid"]: pytest.approx(80, abs=0.4), "GPU-7": None}
+    assert report(server, "--gpu", "0")["total"]["occupancy_pct"] == pytest.approx(80, abs=0.4)
+    assert report(server, "--since", "3h")["capacity_gpu_hours"] == pytest.approx(12, abs=0.1)
+    assert re.search(r"^Occupancy    20%: 8\.0 of 40\.0 .*\b4 GPUs since", server.berth("report").stdout, re.MULTILINE)
+
+
+def test_without_a_driver_the_occupancy_is_unknown(server, archive):
+    archive.add(5, 4)
+    result = server.berth("report", "--json", env={"BERTH_SIM": "/no/such/server.json"})
+    assert result.returncode == 0
+    whole = json.loads(result.stdout)
+    assert whole["total"]["gpu_hours"] == pytest.approx(4)
+    assert whole["gpu_count"] is whole["capacity_gpu_hours"] is whole["total"]["occupancy_pct"] is None
+
+
+def test_the_recording_may_have_begun_before_the_first_lease_of_the_period(server, archive):
+    archive.add(100 * 24, 1)  # in a file of an earlier month
+    archive.add(5, 4)
+    result = report(server, "--since", "10d")
+    assert result["recorded_since"] == result["since"]
+    assert result["capacity_gpu_hours"] == pytest.approx(240 * result["gpu_count"], abs=0.1)
+
+
+# Energy.
+
+def test_the_energy_of_a_job_is_measured(server):
+    server.use({"gpus": [{"memory": "24GiB", "count": 2, "idle_power_w": 50, "power_limit_w": 450}]})
+    server.berth("run", "-n", "2", "--", SIM_JOB, "--quiet", "--util", "50", "--time", "1s")
+    [path] = (server.harbour / "archive").glob("*/history-*.jsonl")
+    last = json.loads(path.read_text().splitlines()[-1])
+    # Half of what lies between idle and the limit, but for the moments before and after the job.
+    assert all(50_000 <= one["power_mw"] <= 250_000 for one in last["gpus"])
+    hours = (last["ended_ms"] - last["granted_ms"]) / HOUR
+    total = report(server)["total"]
+    assert total["energy_kwh"] == pytest.approx(sum(one["power_mw"] for one in last["gpus"]) / 1e6 * hours, rel=0.01)
+    assert re.search(r"^Energy       [<\d.]+ Wh\b", server.berth("report").stdout, re.MULTILINE)
+
+
+def test_a_driver_without_power_readings_measures_no_energy(server):
+    server.use({"gpus": [{"memory": "24GiB"}], "faults": [{"call": "nvmlDeviceGetPowerUsage", "answer": "not_supported"}]})
+    server.berth("run", "--", SIM_JOB, "--quiet", "--util", "50", "--time", "600ms")
+    total = report(server)["total"]
+    assert total["utilization_pct"] is not None and total["energy_kwh"] is None
+    assert "Energy       not measured\n" in server.berth("report").stdout
+
+
+def test_energy_by_user_and_day(server, archive):
+    archive.add(30, 4, gpus=[gpu(0, power_mw=250_000), gpu(1, power_mw=50_000)])
+    archive.add(20, 2, job="evaluate", gpus=[gpu(1)])
+    result = report(server)
+    assert result["total"]["energy_kwh"] == pytest.approx(1.2)
+    assert result["total"]["energy_measured_gpu_hours"] == pytest.approx(8)
+    assert {one["job"]: one["energy_kwh"] for one in result["jobs"]} == {"python train.py": pytest.approx(1.2), "evaluate": None}
+    assert {one["index"]: one["energy_kwh"] for one in result["gpus"]} == {"0": pytest.approx(1), "1": pytest.approx(0.2)}
+    assert sum(one["energy_kwh"] or 0 for one in result["days"]) == pytest.approx(1.2)
+    text = server.berth("report").stdout
+    assert re.search(r"^Energy       1\.2 kWh.*\b80%", text, re.MULTILINE) and "KWH" in text
 
 
 def test_by_one_of_them(server, archive):
@@ -157,7 +237,7 @@ def test_what_nobody_measured_is_null(server, archive):
     total = report(server)["total"]
     assert total["utilization_pct"] is None and total["idle_gpu_hours"] is None
     text = server.berth("report").stdout
-    assert re.search(r"^GPU-hours +1\.0\D+$", text, re.MULTILINE) and re.search(r"^Utilization +\D+$", text, re.MULTILINE)
+    assert re.search(r"^GPU-minutes +60\.0\D+$", text, re.MULTILINE) and re.search(r"^Utilization +\D+$", text, re.MULTILINE)
 
 
 @pytest.mark.each_harbour
@@ -210,13 +290,29 @@ def test_the_text(server, archive):
     some_days(archive)
     result = server.berth("report")
     assert (result.returncode, result.stderr) == (0, "")
-    for pattern in (r"^Leases       4\b", r"^GPU-hours    24\.0\b.* 3\.5 .*\b16%.*\b92%", r"^Shared       4\.0 .*\b32\.0 ",
-                    r"^Utilization  60%.*\b71%", r"^Waited       .*<1s.*\b95%.*\b1m 30s.*\b1m 30s",
+    for pattern in (r"^Leases       4$", r"^GPU-hours    24\.0: 3\.5 of the 22\.0 .*\b16%", r"^Shared       4\.0: .*\b32\.0 ",
+                    r"^Occupancy    0%: ", r"^Utilization  60%: .*\b71%",
+                    r"^Waited       <1s: .*\b95%.*\b1m 30s.*\b1m 30s",
                     r"python train\.py --lr 1 \(forgotten\)", r"~ .*\b90%"):
         assert re.search(pattern, result.stdout, re.MULTILINE), (pattern, result.stdout)
     assert "\x1b" not in result.stdout
     days = server.berth("report", "--by", "day").stdout.splitlines()
-    assert days[0].split() == ["DAY", "GPU-HOURS", "SHARED", "UTIL", "IDLE", "LEASES", "WAITED"]
+    assert days[0].split() == ["DAY", "GPU-HOURS", "SHARED", "OCCUPIED", "UTIL", "IDLE", "LEASES", "WAITED"]
+
+
+def test_a_new_installation_has_minutes(server, archive):
+    archive.add(2, 0.5, gpus=[gpu(0, power_mw=300_000)])
+    archive.add(1, 0.0004, job="short")
+    text = server.berth("report").stdout
+    assert re.search(r"^GPU-minutes  30\.0: ", text, re.MULTILINE) and "GPU-minutes by day" in text
+    assert re.search(r"^JOB +GPU-MINUTES +OCCUPIED +UTIL +IDLE +WH ", text, re.MULTILINE)
+    assert re.search(r"^short +<0\.1 ", text, re.MULTILINE)
+    assert re.search(r"^Energy       150\.0 Wh: ", text, re.MULTILINE)
+    page = server.berth("report", "--html").stdout
+    assert "GPU-minutes" in page and "GPU-hours" not in page
+    assert re.search(r"^GPU-seconds  1\.4: ", server.berth("report", "--since", "70m").stdout, re.MULTILINE)
+    archive.add(9, 3)
+    assert re.search(r"^GPU-hours    3\.5: ", server.berth("report").stdout, re.MULTILINE)
 
 
 @pytest.mark.parametrize("width", [120, 80, 40, 30])
@@ -263,12 +359,61 @@ def test_nothing_that_a_terminal_would_obey(server, archive):
     assert_fit_for_terminal(server.berth("report").stdout)
 
 
+# CSV.
+
+def rows(server, *flags):
+    result = server.berth("report", "--csv", *flags)
+    assert (result.returncode, result.stderr) == (0, "")
+    return list(csv.DictReader(result.stdout.splitlines()))
+
+
+def test_csv_has_the_figures_of_the_json(server, archive):
+    some_days(archive)
+    archive.add(2, 1, gpus=[gpu(0, power_mw=400_000)])
+    whole = report(server)
+    table = rows(server)
+    assert [row["by"] for row in table][:3] == ["total", "user", "job"]
+    lists = {"user": whole["users"], "job": whole["jobs"], "gpu": whole["gpus"], "day": whole["days"]}
+    for by, figures in {"total": [whole["total"]], **lists}.items():
+        mine = [row for row in table if row["by"] == by]
+        assert len(mine) == len(figures)
+        for row, one in zip(mine, figures):
+            keys = [key for key in row if key in one and key not in ("host", "uuid", "name")]
+            assert len(keys) >= 17
+            for key in keys:
+                if one[key] is None:
+                    assert row[key] == ""
+                else:
+                    assert float(row[key]) == pytest.approx(one[key], abs=0.02), (by, key)
+    assert [row["name"] for row in table if row["by"] == "gpu"] == ["0", "1"]
+    assert {row["by"] for row in rows(server, "--by", "gpu")} == {"gpu"}
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-2", "@SUM(A1)", "  =1", "\t=1", "\r=1", "\uff1d1+1", "=a,b", '="x"'])
+def test_no_value_is_a_formula_for_a_spreadsheet(server, archive, name):
+    archive.add(5, 1, job=name, gpus=[{"uuid": name, "index": name, "name": name}])
+    for row in rows(server):
+        for value in row.values():
+            assert not value.strip() or value.strip()[0] not in "=+-@\uff1d\t\r", row
+    [job] = [row["name"] for row in rows(server, "--by", "job")]
+    shown = name.replace("\t", "\\t").replace("\r", "\\r")
+    assert job == (shown if shown.startswith("\\") else "'" + name)
+
+
+def test_csv_keeps_any_text_in_its_field(server, archive):
+    name = "a, \"quoted\"; and\nsecond line \x1b[31m"
+    archive.add(5, 1, job=name)
+    [row] = rows(server, "--by", "job")
+    assert row["name"] == 'a, "quoted"; and\\nsecond line \\x1b[31m' and row["leases"] == "1"
+    assert_fit_for_terminal(server.berth("report", "--csv").stdout)
+
+
 # The page.
 
 class Page(html.parser.HTMLParser):
     """Checks that what is opened is closed, and gathers what there is."""
 
-    EMPTY = {"meta", "rect", "line"}
+    EMPTY = {"meta", "rect", "line", "br"}
 
     def __init__(self, text):
         super().__init__()
@@ -301,7 +446,11 @@ def test_the_page(server, archive):
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
     text = path.read_text()
     page = Page(text)
-    assert text.startswith("<!DOCTYPE html>") and page.tags.count("svg") == 6 and page.tags.count("table") == 5
+    # Plots of time, utilization and waiting by day (not of occupancy and energy, which are 0 and unknown), and a bar in each row.
+    result = report(server)
+    bars = sum(len(result[part]) for part in ("users", "jobs", "gpus", "days"))
+    assert text.startswith("<!DOCTYPE html>") and page.tags.count("figure") == 3 and page.tags.count("table") == 5
+    assert page.tags.count("svg") == 3 + bars
     assert "prefers-color-scheme: dark" in text
     titled = [name for tag, name, _ in page.values if tag == "svg" and name == "aria-label"]
     assert len(titled) == page.tags.count("svg")
@@ -309,14 +458,16 @@ def test_the_page(server, archive):
     assert not {"script", "link", "img", "iframe"} & set(page.tags)
     assert not [value for _, name, value in page.values if name in ("src", "href")]
     assert "url(" not in text and "@import" not in text
-    assert any(re.match(r"24\.0\b.* 3\.5 .*\b16%.*\b92%", text) for text in page.texts)
+    assert "24.0" in page.texts and any(re.match(r"3\.5 of the 22\.0 .*\b16%", text) for text in page.texts)
 
 
 def test_the_page_goes_to_stdout_without_a_file(server, archive):
     some_days(archive)
     for flags in (["--html"], ["--html", "-"], ["--html", "--by", "user"]):
         result = server.berth("report", *flags)
-        assert result.returncode == 0 and Page(result.stdout).tags.count("svg") == (1 if "--by" in flags else 6)
+        page = Page(result.stdout)
+        assert result.returncode == 0 and page.tags.count("figure") == (0 if "--by" in flags else 3)
+        assert page.tags.count("table") == (1 if "--by" in flags else 5)
 
 
 def test_nothing_in_the_page_is_obeyed(server, archive):
@@ -343,6 +494,8 @@ def test_a_page_is_not_for_a_terminal(server, archive):
     (["--gpu", "first"], ["--gpu", "first"]),
     (["--by", "week"], ["--by", "'week'", "user", "job", "gpu", "day"]),
     (["--json", "--html"], ["--json", "--html"]),
+    (["--json", "--csv"], ["--json", "--csv"]),
+    (["--csv", "--html", "page.html"], ["--csv", "--html"]),
     (["--html", "/no/such/folder/page.html"], ["/no/such/folder/page.html", "No such file"]),
     (["yesterday"], ["yesterday"]),
 ])

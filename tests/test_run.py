@@ -782,7 +782,7 @@ def test_jobs_share_a_gpu_up_to_its_memory(server, jobs):
     assert state_of(server, 0) == "shared"
     assert [lease["memory_mib"] for lease in server.status()["gpus"][0]["leases"]] == [12160, 12160]
     assert [lease["exclusive"] for lease in server.status()["gpus"][0]["leases"]] == [False, False]
-    waiter = jobs.wait("--mem", "1MiB")
+    waiter = jobs.wait("--mem", "64MiB")
     first.end()
     assert waiter.gpus() == "0"
     second.end()

@@ -179,6 +179,26 @@ def test_samples_are_those_of_the_cards(server, serve):
         assert used[gpu["uuid"]] == [gpu["memory_used_mib"]]
 
 
+def test_the_load_of_the_last_hour_survives_a_restart(server, serve):
+    busy = server.start_job("--mem", "3GiB", gpu=1)
+    used = next(gpu["memory_used_mib"] for gpu in server.status()["gpus"] if gpu["index"] == 1)
+    assert used >= 3072
+    one = serve()
+    assert used in points(one, server)
+    assert one.end() == 0
+    busy.kill()
+    eventually(lambda: server.status()["gpus"][1]["memory_used_mib"] < used)
+    other = serve()
+    assert used in points(other, server)
+
+
+def points(serving, server):
+    """The memory of GPU 1 in the last hour."""
+    uuid = server.status()["gpus"][1]["uuid"]
+    [gpu] = [gpu for gpu in serving.api("samples")["hosts"][0]["gpus"] if gpu["uuid"] == uuid]
+    return gpu["memory_used_mib"]
+
+
 def test_log_and_report_are_those_of_the_commands(server, serve, jobs):
     for _ in range(3):
         assert jobs.hold("--label", "x").end() == 0

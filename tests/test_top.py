@@ -75,6 +75,23 @@ class Terminal:
         """Whether the alternate screen is on, and the cursor."""
         return self.call("display-message", "-p", "#{alternate_on} #{cursor_flag}").strip()
 
+    def mouse(self, text, button=0, column=20):
+        """A click on the first line that shows `text`, as the terminal reports it: 0 is the left button, 64 and 65 are the
+        wheel, which is never released; 3 is the release of a button."""
+        line = next(number for number, line in enumerate(self.screen().splitlines()) if text in line)
+        for code in (button, *([3] if button == 0 else [])):
+            self.call("send-keys", "-H", *(f"{byte:02x}" for byte in (*b"\x1b[M", 32 + code, 33 + column, 33 + line)))
+
+    def reports_the_mouse(self):
+        return self.call("display-message", "-p", "#{mouse_any_flag}").strip() == "1"
+
+    def selected_line(self):
+        """The line that is shown in reverse video, with its blanks, without colours."""
+        for line in self.screen("-e", "-N").splitlines():
+            if re.match(r"(\x1b\[[0-9;]*m)*\x1b\[(?:0;)?7m", line):
+                return re.sub(r"\x1b(?:\[[0-9;:]*m|\(B)|[\x0e\x0f]", "", line)
+        return ""
+
     def resize(self, width, height):
         self.call("resize-window", "-x", width, "-y", height)
 
@@ -162,6 +179,72 @@ def test_sorting_and_details(server, terminal):
     view.shows("Keys", "Tab", "pause")
     view.keys("q")
     view.shows("q quit")
+
+
+def test_the_mouse_selects_scrolls_and_shows_details(server, terminal, jobs):
+    server.use("2x24GiB")
+    jobs.hold("--gpu", "1", "--label", "mine")
+    view = terminal()
+    view.top("berth top", "mine")
+    assert view.reports_the_mouse()
+    view.wait(lambda _: view.selected_line().startswith("   0  "), "GPU 0 selected")
+    view.mouse("mine")
+    view.wait(lambda _: " mine " in view.selected_line(), "the lease selected")
+    view.mouse("mine", button=64)
+    view.wait(lambda _: view.selected_line().startswith("   1  "), "the wheel moved up")
+    view.mouse("mine", button=65)
+    view.wait(lambda _: " mine " in view.selected_line(), "the wheel moved down")
+    view.keys("g")
+    view.wait(lambda _: view.selected_line().startswith("   0  "), "GPU 0 selected")
+
+    def opened(screen):  # two presses that a slow machine delays are two clicks: then once more
+        if "Lease " not in screen and "q quit" in screen:
+            view.mouse("mine")
+            view.mouse("mine")
+        return "Lease " in screen
+    view.wait(opened, "the details of the lease")
+    view.keys("Escape", "q")
+    view.lacks("q quit")
+    assert not view.reports_the_mouse()
+
+
+@pytest.mark.parametrize("width", [80, 137])
+def test_the_selected_row_is_highlighted_over_the_full_width(server, terminal, width):
+    view = terminal(width=width)
+    view.top()
+    view.wait(lambda _: len(view.selected_line()) == width, "a full line in reverse video")
+
+
+def test_processes_and_charts_use_the_room(server, terminal, jobs):
+    server.use("4x24GiB")
+    job = jobs.start("berth", "run", "--gpu", "2", "--time", "2h", "--label", "training", "--", "berth-sim-job", "--quiet",
+                     "--mem", "9GiB", "--util", "70")
+    view = terminal(width=160, height=50)
+    view.top("berth top", "training", "ends in 2h", "berth-sim-job (pid", "9 GiB", "GPU 2 utilization", "GPU 2 memory")
+    view.wait(lambda screen: re.search(r" CPU +\d+%  RAM +\d+/\d+ GiB", screen), "the load of this host")
+    assert "free: GPUs 0,1,3" in view.screen()
+    view.resize(80, 10)
+    screen = view.lacks("(pid")
+    assert re.search(r"^ +2  leased .* in (2h|1h \d+m) +training", screen, re.MULTILINE)
+    view.resize(80, 24)
+    view.shows("(pid")
+    view.keys("v")
+    view.shows("view (compact)")
+    view.lacks("(pid")
+    assert job.runs
+
+
+def test_colours_by_load_and_temperature(server, terminal):
+    server.use({"gpus": [{"memory": "8GiB", "count": 2}, {"memory": "8GiB", "temperature_c": 85}]})
+    server.start_job("--mem", "1GiB", "--util", "95", gpu=0)
+    view = terminal()
+    view.top("berth top", "95%")
+    view.keys("j")  # the selected row has no colours
+
+    def coloured(_):
+        screen = view.screen("-e")
+        return all(re.search(pattern, screen) for pattern in (r"\x1b\[33m +95%", r"\x1b\[2m +0%", r"\x1b\[33m *85°C"))
+    view.wait(coloured, "95% and 85 °C in yellow, 0% dim")
 
 
 def test_the_filter_works_while_it_is_typed(server, terminal, jobs):
@@ -277,6 +360,7 @@ def test_whatever_ends_it_the_terminal_is_as_it_was(server, terminal, name):
     view.wait(lambda screen: "q quit" not in screen, "the first screen")
     assert shell_says(view, "echo $?") == f"{128 + number}\n"
     assert view.state() == "0 1"
+    assert not view.reports_the_mouse()
     assert shell_says(view, "stty -a") == before
 
 

@@ -53,7 +53,7 @@ def test_root_lets_nobody_serve_and_others_do_it_themselves(server, open_build):
 def test_it_sees_the_same_harbour(server):
     text = unit(server)
     assert settings(text)["Environment"] == f"BERTH_DIR={server.harbour}"
-    assert "ReadWritePaths" not in settings(text)
+    assert settings(text)["ReadWritePaths"] == f"-{server.harbour}/archive"
     assert settings(unit(server, "--allow-changes"))["ReadWritePaths"] == str(server.folder)
     text = unit(server, env={"BERTH_DIR": None})
     assert "Environment" not in settings(text)

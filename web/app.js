@@ -3,12 +3,14 @@
 import {call, check_token, store_token, store_token_from_url, stored_token} from "./api.js";
 import {draw_plots, show_hosts, state_icon} from "./cards.js";
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
+import {add_users, filter_hosts, is_state_chosen, toggle_state, watch_filter} from "./filter.js";
 import {moment, now, plural, printable, set_clock} from "./format.js";
 import {gpu_key, server, STATES} from "./model.js";
+import {is_notifying, notify_changes, notify_ends} from "./notify.js";
 import {show_idle, show_queues} from "./queue.js";
 import {add_sample, set_samples} from "./samples.js";
 import {stream} from "./stream.js";
-import {show_timeline} from "./timeline.js";
+import {draw_timeline, show_timeline, update_future} from "./timeline.js";
 import {show_usage} from "./usage.js";
 
 /** @typedef {import("./model.js").Host} Host */
@@ -40,6 +42,7 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
   },
   status(status) {
     announce_state_changes(status.hosts);
+    notify_changes(hosts, status.hosts);
     hosts = status.hosts;
     last_status_time = now();
     problem = "";
@@ -50,6 +53,7 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
     draw_connection();
   },
   history() {
+    notify_ends();
     // All viewers get this event at once. A random delay spreads their requests.
     clearTimeout(history_timer);
     history_timer = setTimeout(load_history, 1000 * Math.random());
@@ -57,9 +61,13 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
 });
 
 function draw() {
-  show_hosts(hosts);
-  show_queues(hosts);
-  show_idle(hosts);
+  add_users(hosts.flatMap((host) => [...host.gpus.flatMap((gpu) => gpu.leases), ...host.queue].map((one) => one.user)));
+  const shown = filter_hosts(hosts);
+  show_hosts(shown);
+  show_queues(shown);
+  show_idle(shown);
+  update_future(hosts);
+  set_attribute(element("view"), "data-compact", is_compact());
   draw_state_counts();
   draw_connection();
   set_visible(element("unlock"), server.hello?.changes === true && !stored_token());
@@ -73,6 +81,7 @@ function draw_state_counts() {
   const shown = counts.filter(({kind, count}) => count > 0 || (kind === "free" && gpus.length > 0));
   if (gpus.length) shown.push({kind: "waiting", count: waiting});
   update_children(element("tallies"), shown, ({kind}) => kind, state_count_view);
+  set_text(element("jump-queue"), `Queue (${waiting})`);
   set_text(element("where"), hosts.length > 1 ? plural(hosts.length, "host") : printable(hosts[0]?.host));
   const free = gpus.filter((gpu) => gpu.state === "free").length;
   document.title = gpus.length ? `${free} of ${gpus.length} free · Berth` : "Berth";
@@ -82,19 +91,36 @@ function draw_state_counts() {
 function state_count_view() {
   const number = h("strong");
   const word = h("span");
-  const node = h("li", {}, number, word);
+  const node = h("li");
   return {
     node,
     update({kind, count}) {
-      if (!node.dataset.state) {
-        node.dataset.state = kind;
-        if (kind !== "waiting") node.prepend(state_icon(kind));
+      if (!node.firstChild) {
+        const control = kind === "waiting" ? h("a", {href: "#queue"}, number, word) :
+          h("button", {type: "button", "data-state": kind}, state_icon(kind), number, word);
+        if (kind !== "waiting") control.addEventListener("click", () => toggle_state(kind));
+        node.append(control);
         set_text(word, kind);
       }
       set_text(number, `${count}`);
+      if (kind !== "waiting") set_attribute(/** @type {Element} */ (node.firstElementChild), "aria-pressed", `${is_state_chosen(kind)}`);
     },
   };
 }
+
+// Compact cards, if the viewer wants them; by default if there are many GPUs, or the window is low.
+const compact = /** @type {HTMLInputElement} */ (element("compact"));
+
+function is_compact() {
+  const stored = localStorage.getItem("berth-compact");
+  const gpus = hosts.reduce((sum, host) => sum + host.gpus.length, 0);
+  compact.checked = stored === null ? gpus > 8 || (gpus > 4 && innerHeight < 840 && innerWidth > 1000) : stored === "yes";
+  return compact.checked;
+}
+compact.addEventListener("change", () => {
+  localStorage.setItem("berth-compact", compact.checked ? "yes" : "no");
+  draw();
+});
 
 function draw_connection() {
   const {link, why} = connection;
@@ -150,6 +176,13 @@ function announce_state_changes(next) {
 let history_timer;
 let last_history_request = 0;
 
+/** @type {import("./model.js").Report | null} */
+let last_report = null;
+
+function draw_usage() {
+  if (last_report) show_usage(last_report);
+}
+
 async function load_history() {
   clearTimeout(history_timer);
   history_timer = setTimeout(load_history, 60_000);
@@ -158,8 +191,9 @@ async function load_history() {
   const period = document.querySelector("input[name=period]:checked")?.getAttribute("value") ?? "24h";
   const [timeline, report] = await Promise.all([call(`timeline?since=${period}`), call(`report?since=${period}`)]);
   if (request !== last_history_request) return;
-  if (timeline.data) show_timeline(timeline.data, hosts);
-  if (report.data) show_usage(report.data);
+  if (timeline.data) show_timeline(timeline.data, hosts, period);
+  if (report.data) add_users((last_report = report.data).users.map((/** @type {{user: string}} */ one) => one.user));
+  draw_usage();
   const failed = timeline.problem ?? report.problem;
   set_text(element("history-error"), failed ?? "");
   set_visible(element("history-error"), failed !== null);
@@ -203,6 +237,11 @@ element("unlock").addEventListener("click", () =>
   show_token_form("To cancel, release and drain, enter the token that berth serve printed.", true));
 
 store_token_from_url();
-const event_stream = stream((name, data) => EVENTS[name]?.(data), on_connection_state);
+const event_stream = stream((name, data) => EVENTS[name]?.(data), on_connection_state, is_notifying);
+watch_filter(() => {
+  draw();
+  draw_timeline(hosts);
+  draw_usage();
+});
 element("retry").addEventListener("click", () => event_stream.open());
 setInterval(() => document.hidden || hosts.length === 0 || draw(), 5000);

@@ -1,7 +1,8 @@
 // @ts-check
 // The cards of the GPUs, grouped by host if there are several. A card is created once and updated in place.
 import {element, h, set_attribute, set_text, set_visible, svg, update_children} from "./dom.js";
-import {age, duration, measure, memory, moment, plural, printable, UNKNOWN} from "./format.js";
+import {me} from "./filter.js";
+import {age, duration, estimate, measure, memory, moment, now, plural, printable, UNKNOWN} from "./format.js";
 import {gpu_key, STATE_ICONS} from "./model.js";
 import {user_classes} from "./user_colours.js";
 import {plot} from "./plot.js";
@@ -34,9 +35,10 @@ const plots = new Map();
 function host_view(several) {
   const name = h("h3");
   const note = h("p", {class: "hint"});
+  const next_free = h("p", {class: "hint next-free"});
   const problem = h("p", {class: "problem"});
   const cards = h("div", {class: "cards"});
-  const node = h("div", {class: "host"}, name, note, problem, cards);
+  const node = h("div", {class: "host"}, name, next_free, note, problem, cards);
   return {
     node,
     update(host) {
@@ -45,13 +47,25 @@ function host_view(several) {
       const old = host.age_s !== null && host.age_s > 30;
       set_text(note, old ? `As of ${duration(host.age_s)} ago` : "");
       set_visible(note, old);
-      const text = host.problem ?? (host.gpus.length ? "" :
+      const text = host.problem ?? (host.gpus.length ? "" : host.filtered ? "No GPU matches the filter." :
         "No GPU found on this host. In a terminal, berth doctor shows why and what to do.");
+      const soon = describe_next_free(host);
+      set_text(next_free, soon);
+      set_visible(next_free, soon !== "");
       set_text(problem, printable(text));
       set_visible(problem, text !== "");
       update_children(cards, host.gpus.map((gpu) => ({gpu, host})), ({gpu}) => gpu_key(host.host, gpu), card_view);
     },
   };
+}
+
+/** @param {Host} host @returns {string} when the next GPU becomes free, if none is free and this is known */
+function describe_next_free({next_free}) {
+  if (!next_free) return "";
+  const gpus = `${next_free.gpus.length === 1 ? "GPU" : "GPUs"} ${next_free.gpus.join(", ")}`;
+  const left = next_free.at - now() / 1000;
+  return left <= 0 ? `Next free: ${gpus}, whose ${next_free.source} end has passed` :
+    `Next free: ${gpus} in ${estimate(left)} (${next_free.source})`;
 }
 
 /** @param {State} state */
@@ -104,6 +118,7 @@ function card_view() {
       set_text(title, `GPU ${gpu.index}`);
       set_attribute(title, "aria-label", `GPU ${gpu.index}, ${gpu.state}`);
       set_text(model, printable(gpu.name) || UNKNOWN);
+      set_attribute(model, "title", model.textContent);
       update_children(leases, gpu.leases.map((lease) => ({lease, host})), ({lease}) => lease.id, lease_view);
       set_visible(leases, gpu.leases.length > 0);
       set_text(reason, printable(gpu.reason, 300));
@@ -127,13 +142,17 @@ function card_view() {
 
 /** @returns {import("./dom.js").View<{lease: Lease, host: Host}>} */
 function lease_view() {
-  const user = h("bdi", {class: "user"});
+  const owner = user_mark();
   const what = h("bdi", {class: "what"});
   const since = h("span", {class: "since"});
+  const end = h("span", {class: "end"});
+  const progress = h("div", {"aria-hidden": "true"});
+  const progress_track = h("div", {class: "progress"}, progress);
+  const reserved = h("span", {class: "since"});
   const idle = h("span", {class: "idle-mark"});
   const release = h("button", {type: "button", class: "quiet"}, "Release");
-  const swatch = h("span", {"aria-hidden": "true"});
-  const node = h("li", {}, h("div", {class: "line"}, swatch, user, since, idle), what, release);
+  const node = h("li", {}, h("div", {class: "line"}, ...owner.nodes, since), h("div", {class: "line job"}, what, reserved),
+      progress_track, end, idle, release);
   /** @type {Lease} */
   let last;
   release.addEventListener("click", () => confirm_change("release", {id: last.id, what: `the lease of ${printable(last.user)}`}));
@@ -141,11 +160,22 @@ function lease_view() {
     node,
     update({lease, host}) {
       last = lease;
-      set_attribute(swatch, "class", `swatch ${user_classes(lease.user)}`);
-      set_text(user, printable(lease.user));
-      set_text(since, duration(age(lease.since)) + (lease.memory_mib === null ? "" : ` · ${memory(lease.memory_mib)}`));
+      owner.update(lease.user);
+      set_text(since, duration(age(lease.since)));
+      set_text(reserved, lease.memory_mib === null ? "" : memory(lease.memory_mib));
+      set_visible(reserved, lease.memory_mib !== null);
+      set_attribute(reserved, "title", "reserved memory");
       set_attribute(since, "title", `since ${moment(Date.parse(lease.since))}`);
       set_text(what, job_title(lease));
+      set_attribute(what, "title", what.textContent);
+      set_text(end, describe_end(lease));
+      set_attribute(end, "title", lease.ends && `${lease.ends_source} end: ${moment(lease.ends * 1000)}`);
+      set_visible(progress_track, lease.ends !== null);
+      set_attribute(node, "data-end", lease.overdue ? "overdue" : lease.ends_source ?? "unknown");
+      if (lease.ends !== null) {
+        const total = lease.ends - Date.parse(lease.since) / 1000;
+        set_width(progress, `${Math.min(100, (100 * age(lease.since)) / Math.max(1, total)).toFixed(1)}%`);
+      }
       set_text(idle, lease.idle_s === null ? "" : `idle for ${duration(lease.idle_s)}`);
       set_visible(idle, lease.idle_s !== null);
       set_attribute(node, "data-idle", lease.idle_s !== null);
@@ -153,6 +183,33 @@ function lease_view() {
       set_visible(release, lease.holder === "shell" && can_change(host, lease.user));
     },
   };
+}
+
+/** A user's colour and name, and whether the user is the viewer. */
+export function user_mark() {
+  const swatch = h("span", {"aria-hidden": "true"});
+  const name = h("bdi", {class: "user"});
+  const you = h("span", {class: "you"}, "you");
+  return {
+    nodes: [swatch, name, you],
+    /** @param {string} user */
+    update(user) {
+      set_attribute(swatch, "class", `swatch ${user_classes(user)}`);
+      set_text(name, printable(user));
+      set_visible(you, user === me());
+    },
+  };
+}
+
+/**
+ * When a lease is expected to end.
+ * @param {Lease} lease
+ */
+export function describe_end({ends, ends_source, overdue}) {
+  if (ends === null) return "end unknown";
+  const left = ends - now() / 1000;
+  if (overdue || left < 0) return `overdue by ${duration(-left)}`;
+  return ends_source === "announced" ? `until ${moment(ends * 1000)}, ${duration(left)} left` : `estimate: ${duration(left)} left`;
 }
 
 /**
@@ -175,7 +232,8 @@ function memory_bar() {
       const total = gpu.memory_total_mib;
       const share = (/** @type {number | null} */ mib) => `${Math.min(100, percent_of(mib, total) ?? 0)}%`;
       [whole ? "100%" : share(reserved), share(leased), share(stranger)].forEach((value, i) => set_width(parts[i], value));
-      const words = [stranger && !leased ? "" : `${format_of_total(gpu.memory_used_mib === null ? null : leased, total)} used`,
+      parts[2].style.left = share(leased);
+      const words = [stranger && !leased ? "" : `${format_of_total(gpu.memory_used_mib === null ? null : leased, total)}`,
         whole ? "all reserved" : reserved ? `${memory(reserved)} reserved` : "",
         stranger ? `${leased ? memory(stranger) : format_of_total(stranger, total)} used by strangers` : ""];
       words.forEach((text, i) => {
@@ -210,7 +268,7 @@ function format_of_total(mib, total) {
   const [some, all] = [memory(mib), memory(total)];
   if (mib === null || total === null) return some;
   const unit = all.slice(all.indexOf(" "));
-  return `${some.endsWith(unit) ? some.slice(0, -unit.length) : some} of ${all}`;
+  return `${mib === 0 ? 0 : some.endsWith(unit) ? some.slice(0, -unit.length) : some} of ${all}`;
 }
 
 /** @param {number | null} mib @param {number | null} total */
@@ -231,7 +289,16 @@ function details_view() {
   const commands = h("div");
   const facts = h("p", {class: "hint uuid"});
   const summary = h("summary", {}, "Details");
-  const node = h("details", {}, summary, commands, table, no_processes, facts);
+  // Above the cards below it, so that no card changes its size. Only one is open at a time.
+  const node = h("details", {name: "card-details"}, summary, h("div", {class: "floating"}, commands, table, no_processes, facts));
+  node.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape" || !node.open) return;
+    node.open = false;
+    summary.focus();
+  });
+  addEventListener("pointerdown", (event) => {
+    if (node.open && event.target instanceof Node && !node.contains(event.target)) node.open = false;
+  });
   /** @type {[Gpu, Host] | null} */
   let last = null;
   const update_if_open = () => {
@@ -244,7 +311,14 @@ function details_view() {
     set_text(facts, [gpu.uuid ?? "UUID unknown", host.driver && `driver ${printable(host.driver)}`,
       gpu.performance_state !== null && `performance state ${gpu.performance_state}`].filter(Boolean).join(" · "));
   };
-  node.addEventListener("toggle", update_if_open);
+  node.addEventListener("toggle", () => {
+    update_if_open();
+    const card = node.closest(".card");
+    const panel = node.lastElementChild;
+    if (!node.open || !card || !panel) return;
+    const right_edge = card.getBoundingClientRect().left + panel.getBoundingClientRect().width;
+    panel.classList.toggle("leftwards", right_edge > document.documentElement.clientWidth - 8);
+  });
   return {
     node,
     /** @param {Gpu} gpu @param {Host} host */
@@ -263,7 +337,8 @@ function command_view() {
   return {
     node: h("div", {}, head, text),
     update(lease) {
-      set_text(head, `Lease ${lease.id} of ${printable(lease.user)}, process ${lease.pid}, since ${moment(Date.parse(lease.since))}`);
+      set_text(head, `Lease ${lease.id} of ${printable(lease.user)}, process ${lease.pid}, since ` +
+        `${moment(Date.parse(lease.since))}, ${describe_end(lease)}`);
       set_text(text, printable(lease.command) || "The command is not shown to other users.");
     },
   };

@@ -47,6 +47,7 @@ export function duration(seconds) {
 /** @param {number | null | undefined} value */
 export function hours(value) {
   if (value === null || value === undefined) return UNKNOWN;
+  if (value > 0 && value < 0.05) return "<0.1";
   return value < 100 ? value.toFixed(1) : value.toFixed(0);
 }
 
@@ -70,6 +71,15 @@ export function day(time) {
 export function moment(time) {
   const today = new Date(now()).toDateString() === new Date(time).toDateString();
   return today ? clock(time) : `${day(time)}, ${clock(time)}`;
+}
+
+/**
+ * A duration that is an estimate, without false precision: "about 7 h".
+ * @param {number} seconds
+ */
+export function estimate(seconds) {
+  if (seconds < 60) return "less than a minute";
+  return `about ${seconds < 3 * 3600 || seconds >= 24 * 3600 ? duration(seconds) : `${Math.round(seconds / 3600)} h`}`;
 }
 
 let skew = 0;

@@ -3,9 +3,11 @@
 
 /** @typedef {"free"|"leased"|"shared"|"stranger"|"drained"|"lost"|"unknown"} State */
 /** @typedef {{pid: number, user: string|null, name: string|null, memory_mib: number|null, lease: string|null}} Process */
+/** @typedef {"announced"|"estimated"} EndSource times that come with it are in Unix seconds */
 /**
  * @typedef {{id: string, user: string, pid: number, holder: "job"|"shell", command: string|null, label: string,
- *   since: string, exclusive: boolean, memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
+ *   since: string, ends: number|null, ends_source: EndSource|null, overdue: boolean, exclusive: boolean,
+ *   memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
  */
 /**
  * @typedef {{index: number|string, uuid: string|null, name: string|null, state: State, memory_total_mib: number|null,
@@ -14,11 +16,13 @@
  */
 /**
  * @typedef {{ticket: string, position: number, user: string, pid: number, command: string|null, label: string,
- *   since: string, count: number, memory_mib: number|null, reason: string, starts: string|null}} Ticket
+ *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null,
+ *   gpus: (number|string)[]|null, reason: string, starts: string|null}} Ticket
  */
 /**
  * @typedef {{host: string, driver: string|null, gpus: Gpu[], queue: Ticket[], queue_length?: number,
- *   age_s: number|null, problem: string|null}} Host
+ *   next_free: {gpus: (number|string)[], at: number, source: EndSource}|null,
+ *   age_s: number|null, problem: string|null, filtered?: boolean}} Host
  */
 /** @typedef {{version: string, changes: boolean, user: string, host: string}} Hello */
 /** @typedef {{uuid: string, utilization_pct: (number|null)[], memory_used_mib: (number|null)[]}} GpuSamples */
@@ -35,6 +39,11 @@
  *   utilization_pct: number|null, idle_gpu_hours: number|null, waited_s_median: number|null}} UserFigures
  */
 /** @typedef {{since: string, until: string, users: UserFigures[]}} Report */
+/**
+ * @typedef {{lease: string, host: string, user: string, command: string|null, label: string, granted: string,
+ *   ended: string|null, ending: string, exit_code: number|null, signal: number|null,
+ *   within: string|null}} LoggedLease
+ */
 
 /** The icon of each state. The shapes differ, so that colour is never the only distinction. */
 export const STATE_ICONS = /** @type {Record<State, string>} */ ({

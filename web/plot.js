@@ -1,5 +1,6 @@
 // @ts-check
-// A small plot of the last hour: a line with a filled area below it, and gaps where values are unknown.
+// A small plot of the last hour: a line with a filled area below it, and gaps where values are unknown. The vertical axis
+// goes from 0 to 100 %, with a line at 50 %.
 import {h, set_attribute, set_text, svg} from "./dom.js";
 import {UNKNOWN} from "./format.js";
 
@@ -12,12 +13,16 @@ const HEIGHT = 40;
  * @param {(value: number) => string} format_value
  */
 export function plot(title, kind, format_value) {
+  const middle = svg("path", {class: "middle", d: `M0 ${HEIGHT / 2}H${POINTS}`, "vector-effect": "non-scaling-stroke"});
   const area = svg("path", {class: "area"});
   const line = svg("path", {class: "line", "vector-effect": "non-scaling-stroke"});
   const chart = svg("svg", {viewBox: `0 -1 ${POINTS} ${HEIGHT + 2}`, preserveAspectRatio: "none", role: "img"},
-      area, line);
+      middle, area, line);
   const value = h("span", {class: "value"});
-  const node = h("div", {class: `plot ${kind}`}, h("div", {class: "caption"}, h("span", {}, title), value), chart);
+  const axis = (/** @type {string} */ name, /** @type {string[]} */ ...ends) =>
+    h("div", {class: `axis-${name}`, "aria-hidden": "true"}, ...ends.map((end) => h("span", {}, end)));
+  const node = h("div", {class: `plot ${kind}`}, h("div", {class: "caption"}, h("span", {}, title), value),
+      h("div", {class: "framed"}, axis("y", "100 %", "0"), chart), axis("x", "1 h ago", "now"));
   return {
     node,
     /** @param {number | null} latest the value of the newest status */

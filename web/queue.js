@@ -1,10 +1,10 @@
 // @ts-check
 // The queue, with reasons and expected start times; and the list of idle leases.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
-import {age, duration, memory, moment, plural, printable} from "./format.js";
-import {user_classes} from "./user_colours.js";
+import {matches_user} from "./filter.js";
+import {age, duration, estimate, moment, printable} from "./format.js";
 import {can_change, confirm_change} from "./changes.js";
-import {job_title} from "./cards.js";
+import {job_title, user_mark} from "./cards.js";
 
 /** @typedef {import("./model.js").Host} Host */
 /** @typedef {import("./model.js").Ticket} Ticket */
@@ -13,14 +13,17 @@ import {job_title} from "./cards.js";
 const empty_queue = h("div", {class: "empty"}, h("p", {}, "The queue is empty."),
     h("p", {class: "hint"}, "A request that finds no free GPU waits here:"), h("code", {}, "berth run -- python train.py"));
 
+const no_match = h("p", {class: "empty"}, "No ticket matches the filter.");
+
 /** @param {Host[]} hosts */
 export function show_queues(hosts) {
   const several = hosts.length > 1;
   const waiting = hosts.filter((host) => host.queue.length > 0);
   const place = element("queues");
   update_children(place, waiting, (host) => host.host, () => queue_view(() => several));
-  if (waiting.length === 0) place.append(empty_queue);
-  else empty_queue.remove();
+  empty_queue.remove();
+  no_match.remove();
+  if (waiting.length === 0) place.append(hosts.some((host) => host.filtered && host.queue_length) ? no_match : empty_queue);
 }
 
 /** @param {() => boolean} several @returns {import("./dom.js").View<Host>} */
@@ -35,7 +38,7 @@ function queue_view(several) {
       set_visible(name, several());
       update_children(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
       const hidden_count = (host.queue_length ?? host.queue.length) - host.queue.length;
-      set_text(more, `and ${hidden_count} more`);
+      set_text(more, host.filtered ? `${hidden_count} others wait, too` : `and ${hidden_count} more`);
       set_visible(more, hidden_count > 0);
     },
   };
@@ -44,15 +47,14 @@ function queue_view(several) {
 /** @returns {import("./dom.js").View<{ticket: Ticket, host: Host}>} */
 function ticket_view() {
   const position = h("span", {class: "position"});
-  const swatch = h("span", {"aria-hidden": "true"});
-  const user = h("bdi", {class: "user"});
-  const request_text = h("span", {class: "since"});
+  const owner = user_mark();
+  const start = h("span", {class: "since start"});
+  const request = h("span", {class: "request"});
   const what = h("bdi", {class: "what"});
   const reason = h("p", {class: "why"});
-  const times = h("p", {class: "times"});
   const cancel = h("button", {type: "button", class: "quiet"}, "Cancel");
-  const node = h("li", {}, position, h("div", {class: "body"},
-      h("div", {class: "line"}, swatch, user, request_text), what, reason, h("div", {class: "foot"}, times, cancel)));
+  const node = h("li", {}, position, h("div", {class: "body"}, h("div", {class: "line"}, ...owner.nodes, start), request, what,
+      reason, cancel));
   /** @type {Ticket} */
   let last;
   cancel.addEventListener("click", () => confirm_change("cancel",
@@ -62,13 +64,14 @@ function ticket_view() {
     update({ticket, host}) {
       last = ticket;
       set_text(position, `${ticket.position}`);
-      set_attribute(swatch, "class", `swatch ${user_classes(ticket.user)}`);
-      set_text(user, printable(ticket.user));
-      set_text(request_text, `requested ${plural(ticket.count, "GPU")}` +
-        (ticket.memory_mib === null ? "" : ` with ${memory(ticket.memory_mib)}`));
+      owner.update(ticket.user);
+      set_text(start, start_estimate(ticket));
+      set_attribute(start, "title", ticket.starts && `expected start: ${moment(Date.parse(ticket.starts))}`);
+      set_text(request, printable(ticket.request, 300));
       set_text(what, job_title(ticket));
-      set_text(reason, printable(ticket.reason, 300));
-      set_text(times, `waiting ${duration(age(ticket.since))} · ${start_estimate(ticket)}`);
+      set_attribute(what, "title", what.textContent);
+      set_text(reason, `waits ${duration(age(ticket.since))}: ${printable(ticket.reason, 300)}`);
+      set_attribute(reason, "title", reason.textContent);
       set_attribute(cancel, "aria-label", `Cancel the ticket of ${printable(ticket.user)}, position ${ticket.position}`);
       set_visible(cancel, can_change(host, ticket.user));
     },
@@ -77,9 +80,9 @@ function ticket_view() {
 
 /** @param {Ticket} ticket */
 function start_estimate(ticket) {
-  if (ticket.starts === null) return "start time unknown";
+  if (ticket.starts === null) return "start unknown";
   const seconds_left = -age(ticket.starts);
-  return seconds_left < 60 ? "starts about now" : `starts about ${moment(Date.parse(ticket.starts))}, in ${duration(seconds_left)}`;
+  return seconds_left < 60 ? "about now" : `in ${estimate(seconds_left)}`;
 }
 
 /** @param {Host[]} hosts */
@@ -89,7 +92,7 @@ export function show_idle(hosts) {
   for (const host of hosts) {
     for (const gpu of host.gpus) {
       for (const lease of gpu.leases) {
-        if (lease.idle_s === null) continue;
+        if (lease.idle_s === null || !matches_user(lease.user)) continue;
         const key = `${host.host}/${lease.id}`;
         const one = idle.get(key) ?? {lease, gpus: [], host: hosts.length > 1 ? `${host.host}, ` : ""};
         one.gpus.push(`${gpu.index}`);
@@ -104,15 +107,13 @@ export function show_idle(hosts) {
 
 /** @returns {import("./dom.js").View<[string, {lease: Lease, gpus: string[], host: string}]>} */
 function idle_view() {
-  const swatch = h("span", {"aria-hidden": "true"});
-  const user = h("bdi", {class: "user"});
+  const owner = user_mark();
   const idle_time = h("span", {class: "idle-mark"});
   const what = h("bdi", {class: "what"});
   return {
-    node: h("li", {}, h("div", {class: "line"}, swatch, user, idle_time), what),
+    node: h("li", {}, h("div", {class: "line"}, ...owner.nodes, idle_time), what),
     update([, {lease, gpus, host}]) {
-      set_attribute(swatch, "class", `swatch ${user_classes(lease.user)}`);
-      set_text(user, printable(lease.user));
+      owner.update(lease.user);
       set_text(idle_time, `${host}${gpus.length === 1 ? "GPU" : "GPUs"} ${gpus.join(", ")} idle for ${duration(lease.idle_s)}`);
       set_text(what, job_title(lease));
     },

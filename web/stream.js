@@ -39,8 +39,9 @@ async function read_events(signal, on_event) {
 /**
  * @param {(name: string, data: any) => void} on_event
  * @param {(link: ConnectionState, why: string) => void} on_state
+ * @param {() => boolean} is_wanted_hidden whether the stream is to stay open while the page is hidden
  */
-export function stream(on_event, on_state) {
+export function stream(on_event, on_state, is_wanted_hidden) {
   /** @type {AbortController | null} */
   let connection = null;
   let failures = 0;
@@ -100,8 +101,8 @@ export function stream(on_event, on_state) {
 
   document.addEventListener("visibilitychange", () => {
     clearTimeout(hidden_timer);
-    if (document.hidden) hidden_timer = setTimeout(close, HIDDEN_TIMEOUT_MS);
-    else if (connection === null) open();
+    if (document.hidden && !is_wanted_hidden()) hidden_timer = setTimeout(close, HIDDEN_TIMEOUT_MS);
+    else if (!document.hidden && connection === null) open();
   });
   addEventListener("online", () => connection === null && open());
   open();

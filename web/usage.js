@@ -2,6 +2,7 @@
 // The table of GPU-hours by user, with bars.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {duration, hours, measure, printable} from "./format.js";
+import {matches_user} from "./filter.js";
 import {user_classes} from "./user_colours.js";
 
 /** @typedef {import("./model.js").Report} Report */
@@ -10,7 +11,7 @@ import {user_classes} from "./user_colours.js";
 const COLUMNS = [
   ["GPU-hours", "hours of whole GPUs and of shares of GPUs"],
   ["busy", "average utilization of the GPUs while leased"],
-  ["idle", "GPU-hours without any utilization"],
+  ["idle h", "GPU-hours without any utilization"],
   ["jobs", "number of leases"],
   ["waited", "median time in the queue"],
 ];
@@ -25,7 +26,7 @@ export function show_usage(report) {
   const place = element("usage");
   if (!table.isConnected) place.replaceChildren(empty, table);
   const max_hours = Math.max(0.001, ...report.users.map(total_hours));
-  const users = report.users.map((figures) => ({figures, share: total_hours(figures) / max_hours}));
+  const users = report.users.filter(({user}) => matches_user(user)).map((figures) => ({figures, share: total_hours(figures) / max_hours}));
   update_children(body, users, ({figures}) => figures.user, user_view);
   set_visible(empty, users.length === 0);
   set_visible(table, users.length > 0);

@@ -48,6 +48,7 @@ CompactHistory read_compact_history(const std::string& archive, TimePoint since,
   }
   CompactHistory history = read_files();
   history.truncated = selection.truncated;
+  history.start = find_history_start(folders);
   for (auto& worker : workers) {
     const CompactHistory partial = worker.get();
     history.table.merge(partial.table);
@@ -60,6 +61,7 @@ Result<CompactHistory> read_compact_history(const RedisUrl& url, TimePoint since
                                             const EntryViewFilter& filter) {
   CompactHistory history;
   RedisSession server(url);
+  history.start = TRY(read_stream_start(server, url));
   HistoryStream stream(url, since);
   for (;;) {
     const bool has_more = TRY(stream.read_next(server, [&](const EntryView& entry) {

@@ -1,11 +1,10 @@
-// Draws the chart of GPU-hours by day; see day_chart.h.
+// Draws the chart of the leased GPU time by day; see day_chart.h.
 #include "archive/day_chart.h"
 
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
 
-#include "archive/report_format.h"
 #include "base/time_text.h"
 
 namespace berth {
@@ -32,7 +31,7 @@ std::string repeat_text(std::string_view piece, std::size_t times) {
 }
 
 std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
-                             const Terminal& terminal) {
+                             const ReportUnits& units, const Terminal& terminal) {
   if (days.empty()) return "";
   const std::size_t width = std::max<std::size_t>(terminal.width.value_or(kDefaultWidth), 24);
   const std::size_t chart_width = width - std::string_view("12345.6 ").size();
@@ -60,7 +59,7 @@ std::string format_day_chart(const std::vector<ReportGroup<TimePoint>>& days,
       line += repeat_text(bar_glyph(eighths, terminal.charset), column_width - gap) +
               repeat_text(" ", gap);
     }
-    const std::string axis_label = row + 1 == kChartRows ? hours_text(max_hours)
+    const std::string axis_label = row + 1 == kChartRows ? time_text(max_hours, units)
                                    : row == 0            ? "0"
                                                          : "";
     line.erase(line.find_last_not_of(' ') + 1);

@@ -104,6 +104,7 @@ bool EntryReader::read_gpu(JsonCursor& in) {
     if (key == "name") return read_optional_text(in, gpu.name);
     if (key == "peak") return read_optional_number(in, gpu.peak);
     if (key == "utilization_pct") return read_optional_number(in, gpu.utilization_pct);
+    if (key == "power_mw") return read_optional_number(in, gpu.power_mw);
     return in.skip_value();
   });
   gpus_valid_ = gpus_valid_ && has_uuid;
@@ -167,6 +168,8 @@ bool EntryReader::read_canonical_gpus(JsonCursor& in) {
     if (in.consume_literal(",\"peak\":") && !read_optional_number(in, gpu.peak)) return false;
     if (in.consume_literal(",\"utilization_pct\":") &&
         !read_optional_number(in, gpu.utilization_pct))
+      return false;
+    if (in.consume_literal(",\"power_mw\":") && !read_optional_number(in, gpu.power_mw))
       return false;
     if (!in.consume_literal("}")) return false;
   } while (in.consume_literal(","));
@@ -243,7 +246,7 @@ EntryView make_entry_view(const HistoryEntry& entry) {
   for (const HistoryGpu& gpu : entry.gpus) {
     view.gpus.push_back({gpu.uuid, gpu.index, gpu.name,
                          gpu.peak ? std::optional(gpu.peak->count) : std::nullopt,
-                         gpu.utilization_pct});
+                         gpu.utilization_pct, gpu.power_mw});
   }
   if (entry.memory) view.memory = entry.memory->count;
   view.asked_ms = to_ms(entry.asked);
@@ -268,7 +271,7 @@ HistoryEntry make_entry(const EntryView& view) {
   for (const GpuView& gpu : view.gpus) {
     entry.gpus.push_back({std::string(gpu.uuid), std::string(gpu.index), std::string(gpu.name),
                           gpu.peak ? std::optional(Bytes{*gpu.peak}) : std::nullopt,
-                          gpu.utilization_pct});
+                          gpu.utilization_pct, gpu.power_mw});
   }
   if (view.memory) entry.memory = Bytes{*view.memory};
   entry.asked = TimePoint(milliseconds(view.asked_ms));

@@ -22,6 +22,7 @@ struct GpuView {
   std::string_view name;
   std::optional<std::uint64_t> peak{};
   std::optional<unsigned> utilization_pct{};
+  std::optional<unsigned> power_mw{};
 };
 
 // The members are those of HistoryEntry. Times are milliseconds since 1970, at most the year 2096.

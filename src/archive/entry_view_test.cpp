@@ -44,7 +44,8 @@ class ReferenceReader {
            text(gpu, "index") ? bounded(gpu["index"], EntryLimits::kGpuTextBytes) : Reference(""),
            text(gpu, "name") ? bounded(gpu["name"], EntryLimits::kGpuTextBytes) : Reference(""),
            or_null(number(gpu, "peak", UINT64_MAX)),
-           or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max()))});
+           or_null(number(gpu, "utilization_pct", std::numeric_limits<unsigned>::max())),
+           or_null(number(gpu, "power_mw", std::numeric_limits<unsigned>::max()))});
     }
     out["job"] = text(in, "job") ? bounded(in["job"], EntryLimits::kJobBytes) : Reference("");
     out["memory"] = or_null(number(in, "memory", UINT64_MAX));
@@ -91,7 +92,8 @@ std::optional<Reference> read_as_json(EntryReader& reader, const std::string& li
   for (const GpuView& gpu : view->gpus) {
     out["gpus"].push_back(
         {gpu.uuid, gpu.index, gpu.name, gpu.peak ? Reference(*gpu.peak) : Reference(nullptr),
-         gpu.utilization_pct ? Reference(*gpu.utilization_pct) : Reference(nullptr)});
+         gpu.utilization_pct ? Reference(*gpu.utilization_pct) : Reference(nullptr),
+         gpu.power_mw ? Reference(*gpu.power_mw) : Reference(nullptr)});
   }
   out["job"] = view->job;
   out["memory"] = view->memory ? Reference(*view->memory) : Reference(nullptr);
@@ -145,7 +147,8 @@ std::string change_line(const std::string& line) {
   if (tree["gpus"].is_array() && !tree["gpus"].empty() && *rc::gen::arbitrary<bool>()) {
     Reference& gpu = tree["gpus"][0];
     if (gpu.is_object()) {
-      gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct")] = generate_value();
+      gpu[*rc::gen::element("uuid", "index", "name", "peak", "utilization_pct", "power_mw")] =
+          generate_value();
     }
   }
   std::string text = tree.dump(-1, ' ', false, Reference::error_handler_t::replace);

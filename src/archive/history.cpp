@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "archive/entry_view.h"
+#include "archive/line_reader.h"
 #include "base/json.h"
 #include "base/time_text.h"
 #include "cluster/store/history_stream.h"
@@ -197,6 +198,7 @@ std::string serialize_entry(const HistoryEntry& entry) {
              {"name", truncate_utf8(gpu.name, EntryLimits::kGpuTextBytes)}};
     if (gpu.peak) one["peak"] = gpu.peak->count;
     if (gpu.utilization_pct) one["utilization_pct"] = *gpu.utilization_pct;
+    if (gpu.power_mw) one["power_mw"] = *gpu.power_mw;
     gpus.push_back(std::move(one));
   }
   Json line{{"id", truncate_utf8(entry.id, EntryLimits::kIdBytes)},
@@ -271,6 +273,19 @@ off_t file_size(const UserFolder& folder, const std::string& name) {
   struct stat status {};
   if (!file || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode)) return 0;
   return status.st_size;
+}
+
+std::optional<TimePoint> find_history_start(const std::vector<UserFolder>& folders) {
+  std::optional<TimePoint> start;
+  for (const UserFolder& folder : folders) {
+    const std::vector<std::string> names = list_month_files(folder, TimePoint{});
+    if (names.empty()) continue;
+    LineReader lines(folder.directory.get(), names.front(), 0);
+    const auto line = lines.next();
+    const auto entry = line ? parse_entry(*line) : std::nullopt;
+    if (entry) start = std::min(start.value_or(entry->granted), entry->granted);
+  }
+  return start;
 }
 
 HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,

@@ -46,7 +46,9 @@ struct HistoryGpu {
   std::string name;
   // Measured during the lease; absent if not measured.
   std::optional<Bytes> peak{};  // the largest amount of memory that the job used on it
-  std::optional<unsigned> utilization_pct{};  // the average utilization of the whole card
+  // Averages of the whole card.
+  std::optional<unsigned> utilization_pct{};
+  std::optional<unsigned> power_mw{};  // milliwatts
 };
 
 struct HistoryEntry {
@@ -110,6 +112,9 @@ std::vector<std::string> list_month_files(const UserFolder& folder, TimePoint si
 
 // The size of a history file; 0 if it cannot be read.
 off_t file_size(const UserFolder& folder, const std::string& name);
+
+// The grant of the first lease that the users' oldest files record; nullopt if there is none.
+std::optional<TimePoint> find_history_start(const std::vector<UserFolder>& folders);
 
 // A history file and the offset from which to read it. Does not own the folder.
 struct HistoryFile {

@@ -39,10 +39,14 @@ Json figures_json(const Figures& figures) {
           {"gpu_hours", round_figure(figures.gpu_hours)},
           {"shared_gpu_hours", round_figure(figures.shared_gpu_hours)},
           {"shared_gib_hours", round_figure(figures.shared_gib_hours)},
+          {"occupancy_pct", round_or_null(figures.occupancy_pct())},
+          {"occupied_gpu_hours", round_figure(figures.occupied_hours)},
           {"utilization_pct", round_or_null(figures.utilization_pct())},
           {"utilization_measured_gpu_hours", round_figure(figures.utilization_measured)},
           {"idle_gpu_hours", has_idle ? Json(round_figure(figures.idle)) : Json(nullptr)},
           {"idle_measured_gpu_hours", round_figure(figures.idle_measured)},
+          {"energy_kwh", round_or_null(figures.energy_kwh())},
+          {"energy_measured_gpu_hours", round_figure(figures.cards.measured_hours)},
           {"waited_s_median", wait_json(&WaitTimes::median_s)},
           {"waited_s_p95", wait_json(&WaitTimes::p95_s)},
           {"waited_s_longest", wait_json(&WaitTimes::longest_s)}};
@@ -128,10 +132,16 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
   const auto includes = [&](ReportBy which) { return by == ReportBy::all || by == which; };
   Json total = figures_json(report.total);
   total["nested_leases"] = report.nested;
+  const bool has_capacity = report.total.capacity_hours > 0;
   Json json{{"host", host.empty() ? Json(nullptr) : Json(host)},
             {"since", format_iso_time(report.since)},
             {"until", format_iso_time(report.until)},
             {"damaged_lines", damaged_lines},
+            {"recorded_since",
+             has_capacity ? Json(format_iso_time(report.recorded_since)) : Json(nullptr)},
+            {"gpu_count", has_capacity ? Json(report.gpu_count) : Json(nullptr)},
+            {"capacity_gpu_hours",
+             has_capacity ? Json(round_figure(report.total.capacity_hours)) : Json(nullptr)},
             {"total", std::move(total)}};
   if (includes(ReportBy::user)) {
     json["users"] = groups_json(report.users, [](const LeaseOwner& user) {

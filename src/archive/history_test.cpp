@@ -94,6 +94,16 @@ TEST_F(HistoryTest, truncation_keeps_utf8_characters_whole) {
   EXPECT_EQ(truncate_utf8("€", 2), "");
 }
 
+TEST_F(HistoryTest, starts_with_the_first_lease_of_the_oldest_file) {
+  EXPECT_EQ(find_history_start(open_user_folders(archive_)), std::nullopt);
+  append(entry("aaaaaaaa"));
+  HistoryEntry earlier = entry("bbbbbbbb");
+  earlier.granted = time_at(-60 * 86'400);
+  earlier.ended = earlier.granted + 1h;
+  append(earlier);
+  EXPECT_EQ(find_history_start(open_user_folders(archive_)), earlier.granted);
+}
+
 TEST_F(HistoryTest, round_trip_keeps_every_field) {
   HistoryEntry written = entry("aaaaaaaa", Ending::killed);
   written.code = 9;
@@ -102,6 +112,7 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
   written.job = "train";
   written.gpus.front().peak = gib(5);
   written.gpus.front().utilization_pct = 83;
+  written.gpus.front().power_mw = 412'300;
   written.idle = std::chrono::milliseconds(1500);
   const auto read = parse_entry(serialize_entry(written));
   ASSERT_TRUE(read);
@@ -116,6 +127,8 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
   EXPECT_EQ(read->job, "train");
   EXPECT_EQ(read->gpus[0].peak, gib(5));
   EXPECT_EQ(read->gpus[0].utilization_pct, 83);
+  EXPECT_EQ(read->gpus[0].power_mw, 412'300U);
+  EXPECT_EQ(read->gpus[1].power_mw, std::nullopt);
   EXPECT_EQ(read->gpus[1].peak, std::nullopt);
   EXPECT_EQ(read->gpus[1].utilization_pct, std::nullopt);
   EXPECT_EQ(read->idle, std::chrono::milliseconds(1500));

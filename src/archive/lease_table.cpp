@@ -21,6 +21,8 @@ constexpr char kKeySeparator = '\x1f';
 // Limits for each user. Further job types are counted as one, and further GPUs are left out.
 constexpr std::uint32_t kMaxJobs = 4096;
 constexpr std::uint32_t kMaxGpus = 1024;
+// More than any GPU can draw: 10 kW.
+constexpr unsigned kMaxPowerMw = 10'000'000;
 constexpr std::string_view kOtherJobs = "(other jobs)";
 
 // An id that Berth made has eight characters. A user who writes other ids can only cause collisions
@@ -38,6 +40,11 @@ std::uint64_t short_id(std::string_view id) {
 bool supersedes(const CompactLease& one, const CompactLease& other) {
   if (is_more_final(one.ending, other.ending)) return true;
   return !is_more_final(other.ending, one.ending) && one.ended_ms > other.ended_ms;
+}
+
+// At most `max`; -1 if it was not measured.
+std::int32_t measured_value(std::optional<unsigned> value, unsigned max) {
+  return value ? static_cast<std::int32_t>(std::min(*value, max)) : -1;
 }
 
 // A random factor. If users could predict it, they could choose ids that all hash to the same slot,
@@ -244,10 +251,10 @@ void LeaseTable::add(const EntryView& entry) {
   lease.job = job_index(entry);
   scratch_uses_.clear();
   for (const GpuView& gpu : entry.gpus) {
-    const auto utilization =
-        gpu.utilization_pct ? static_cast<std::int32_t>(std::min(*gpu.utilization_pct, 100U)) : -1;
     const std::uint32_t number = gpu_index(gpu, entry.host, &names_added_[lease.owner].gpus);
-    if (number != kNoGpu) scratch_uses_.push_back({number, utilization});
+    if (number == kNoGpu) continue;
+    scratch_uses_.push_back({number, measured_value(gpu.utilization_pct, 100),
+                             measured_value(gpu.power_mw, kMaxPowerMw)});
   }
   if (was_idle(lease)) {
     const LeaseText text{std::string(entry.command.substr(0, kMaxTextBytes)),
@@ -273,7 +280,7 @@ void LeaseTable::merge(const LeaseTable& other) {
   for (CompactLease lease : other.leases_) {
     scratch_uses_.clear();
     for (const LeasedGpu& use : other.uses(lease)) {
-      scratch_uses_.push_back({gpus[use.gpu], use.utilization_pct});
+      scratch_uses_.push_back({gpus[use.gpu], use.utilization_pct, use.power_mw});
     }
     lease.owner = owners[lease.owner];
     lease.job = jobs[lease.job];
@@ -312,8 +319,10 @@ void LeaseTable::apply_live_leases(const std::vector<HistoryEntry>& live,
       lease.ending = Ending::running;
       lease.ended_ms = std::max(to_ms(now), lease.granted_ms);
       lease.idle_ms = -1;
-      for (std::uint32_t i = 0; i < lease.uses; ++i)
-        uses_[lease.first_use + i].utilization_pct = -1;
+      for (std::uint32_t i = 0; i < lease.uses; ++i) {
+        LeasedGpu& use = uses_[lease.first_use + i];
+        use.utilization_pct = use.power_mw = -1;
+      }
     } else if (lease.ending == Ending::running) {
       lease.ending = Ending::lost;
     }

@@ -22,6 +22,7 @@ namespace berth {
 struct LeasedGpu {
   std::uint32_t gpu = 0;              // LeaseTable::gpus()[gpu]
   std::int32_t utilization_pct = -1;  // -1: not measured
+  std::int32_t power_mw = -1;         // -1: not measured
 };
 
 // A lease without its texts, which are indices into the table. Times are milliseconds since 1970.

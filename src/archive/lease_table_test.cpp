@@ -147,6 +147,7 @@ TEST(LeaseTable, live_leases_are_running_and_others_lost) {
   add_entry(table, entry("bbbbbbbb", 1, Ending::running, 1));
   HistoryEntry measured = entry("cccccccc", 1, Ending::exited, 60);
   measured.gpus.front().utilization_pct = 90;
+  measured.gpus.front().power_mw = 300'000;
   measured.idle = seconds(30);
   add_entry(table, measured);
   HistoryEntry unknown_yet = entry("dddddddd", 2, Ending::running, 1);
@@ -164,6 +165,7 @@ TEST(LeaseTable, live_leases_are_running_and_others_lost) {
   EXPECT_EQ(left_behind.ended_ms, to_ms(now));
   EXPECT_EQ(left_behind.idle_ms, -1);
   EXPECT_EQ(table.uses(left_behind)[0].utilization_pct, -1);
+  EXPECT_EQ(table.uses(left_behind)[0].power_mw, -1);
   EXPECT_EQ(table.gpus()[table.uses(left_behind)[0].gpu].index, "0");
   EXPECT_EQ(table.leases()[3].ending, Ending::running);
 }

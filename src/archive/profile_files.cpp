@@ -71,21 +71,6 @@ void append_profiles(const UserFolder& folder, ProfileList& list) {
   }
 }
 
-Result<void> replace_file(const UserFolder& folder, const std::string& name,
-                          const std::string& content) {
-  const std::string temporary = fmt::format(".{}.{}", name, ::getpid());
-  const int at = folder.directory.get();
-  const UniqueFd file(
-      ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
-  if (file) ::fchmod(file.get(), 0644);  // other users must read it, whatever the umask is
-  const bool written = file && ::write(file.get(), content.data(), content.size()) ==
-                                   static_cast<ssize_t>(content.size());
-  if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
-  auto error = file_error("write the profile in", folder.path);
-  ::unlinkat(at, temporary.c_str(), 0);
-  return error;
-}
-
 }  // namespace
 
 std::optional<Profile> read_profile_file(const std::string& archive, const std::string& type) {

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 namespace berth {
@@ -12,7 +13,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr double kMsPerHour = 3'600'000;
 constexpr double kGib = 1024.0 * 1024 * 1024;
 constexpr std::size_t kMaxIdleLeases = 10;
 
@@ -38,6 +38,10 @@ Figures finish_totals(GroupTotals& totals) {
   return totals.figures;
 }
 
+double hours_between(std::int64_t begin_ms, std::int64_t end_ms) {
+  return static_cast<double>(end_ms - begin_ms) / kMsPerHour;
+}
+
 class ReportBuilder {
  public:
   ReportBuilder(const LeaseTable& table, const ReportQuery& query);
@@ -49,12 +53,22 @@ class ReportBuilder {
     GroupTotals totals;
     std::uint32_t name_index = 0;  // LeaseTable::gpus() with the latest index and name of this GPU
     std::int64_t named_ms = -1;    // the time of that; -1: none yet
+    bool is_present = false;       // one of ReportQuery::present
+    std::vector<const CompactLease*> leases;
+    std::vector<CardLease> card_leases;  // parallel to `leases`
   };
 
   Amounts hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const;
   void count_lease(GroupTotals& totals, const CompactLease& lease) const;
   void add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
                 std::int64_t end);
+  void add_card_time(Figures& figures, const GpuGroup& group, const CardTime& time,
+                     double factor = 1) const;
+  void add_card_days(const GpuGroup& group, std::int64_t begin, std::int64_t end,
+                     const CardTime& per_hour);
+  void add_cards();
+  void set_capacity();
+  double capacity_between(std::int64_t begin, std::int64_t end) const;
   std::size_t day_of(std::int64_t ms) const;
   std::vector<ReportGroup<TimePoint>> make_days();
   std::vector<ReportGroup<GpuIdentity>> make_gpus();
@@ -63,6 +77,8 @@ class ReportBuilder {
   const LeaseTable& table_;
   std::int64_t since_;
   std::int64_t now_;
+  std::int64_t recorded_since_;  // the capacity begins here
+  std::size_t gpu_count_ = 0;    // the number of GPUs in the capacity
   std::vector<std::int64_t> midnights_;
   std::vector<char> included_;                    // parallel to LeaseTable::gpus()
   std::vector<std::uint32_t> gpu_group_by_name_;  // the same; entries with one UUID are one group
@@ -83,6 +99,7 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     : table_(table),
       since_(to_ms(query.since)),
       now_(to_ms(query.now)),
+      recorded_since_(query.history_start ? to_ms(*query.history_start) : now_),
       user_by_owner_(table.find_users_of_owners()),
       users_(table.owners().size()),
       jobs_(table.jobs().size()) {
@@ -98,6 +115,17 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     included_.push_back(!query.includes_gpu || query.includes_gpu(gpu.uuid, gpu.index) ? 1 : 0);
   }
   gpu_groups_.resize(groups.size());
+  std::unordered_set<std::string_view> present;
+  for (const GpuIdentity& gpu : query.present) {
+    if (query.includes_gpu && !query.includes_gpu(gpu.uuid, gpu.index)) continue;
+    present.insert(gpu.uuid);
+    const auto group = groups.find(gpu.uuid);
+    if (group != groups.end()) gpu_groups_[group->second].is_present = true;
+  }
+  gpu_count_ = present.size();
+  for (const CompactLease& lease : table.leases())
+    recorded_since_ = std::min(recorded_since_, lease.granted_ms);
+  recorded_since_ = std::max(recorded_since_, since_);
   // Leases from the harbour have no index: they are included if any index of the same GPU is.
   for (std::size_t i = 0; i < included_.size(); ++i) {
     if (included_[i] != 0 || !table.gpus()[i].index.empty()) continue;
@@ -145,18 +173,15 @@ void ReportBuilder::count_lease(GroupTotals& totals, const CompactLease& lease) 
 void ReportBuilder::add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
                              std::int64_t end) {
   if (midnights_.size() < 2) return;
-  const auto hours = [](std::int64_t from, std::int64_t to) {
-    return static_cast<double>(to - from) / kMsPerHour;
-  };
   const std::size_t first = day_of(begin);
   const std::size_t last = day_of(end);
   if (lease.granted_ms >= since_) count_lease(days_[first], lease);
   if (first == last) {
-    days_[first].figures.add(rate, hours(begin, end));
+    days_[first].figures.add(rate, hours_between(begin, end));
     return;
   }
-  days_[first].figures.add(rate, hours(begin, midnights_[first + 1]));
-  days_[last].figures.add(rate, hours(midnights_[last], end));
+  days_[first].figures.add(rate, hours_between(begin, midnights_[first + 1]));
+  days_[last].figures.add(rate, hours_between(midnights_[last], end));
   rate_changes_[first + 1].add(rate);
   rate_changes_[last].add(rate, -1);
 }
@@ -173,7 +198,7 @@ void ReportBuilder::add(const CompactLease& lease) {
   }
   const std::int64_t begin = std::max(lease.granted_ms, since_);
   const std::int64_t end = std::max(std::min(lease.ended_ms, now_), begin);
-  const double hours = static_cast<double>(end - begin) / kMsPerHour;
+  const double hours = hours_between(begin, end);
   for (const LeasedGpu& use : uses) {
     if (!is_included(use)) continue;
     const Amounts one = hourly_amounts(lease, use);
@@ -181,6 +206,8 @@ void ReportBuilder::add(const CompactLease& lease) {
     GpuGroup& group = gpu_groups_[gpu_group_by_name_[use.gpu]];
     group.totals.figures.add(one, hours);
     count_lease(group.totals, lease);
+    group.leases.push_back(&lease);
+    group.card_leases.push_back({begin, end, use.power_mw});
     // Use the latest name. Leases from the harbour have no name.
     const bool named = !table_.gpus()[use.gpu].index.empty();
     if (group.named_ms < 0 || (named && lease.granted_ms > group.named_ms)) {
@@ -196,13 +223,66 @@ void ReportBuilder::add(const CompactLease& lease) {
   if (was_idle(lease)) idle_.push_back(&lease);
 }
 
+void ReportBuilder::add_card_time(Figures& figures, const GpuGroup& group, const CardTime& time,
+                                  double factor) const {
+  figures.cards.add(time, factor);
+  if (group.is_present) figures.occupied_hours += time.hours * factor;
+}
+
+// Unlike add_days(), divides the time at each midnight: the intervals of a card do not overlap, so
+// there are few.
+void ReportBuilder::add_card_days(const GpuGroup& group, std::int64_t begin, std::int64_t end,
+                                  const CardTime& per_hour) {
+  if (midnights_.size() < 2) return;
+  const std::size_t last = day_of(end);
+  for (std::size_t day = day_of(begin); day <= last; ++day) {
+    const std::int64_t day_end = day == last ? end : midnights_[day + 1];
+    add_card_time(days_[day].figures, group, per_hour, hours_between(begin, day_end));
+    begin = day_end;
+  }
+}
+
+void ReportBuilder::add_cards() {
+  for (GpuGroup& group : gpu_groups_) {
+    const std::vector<CardTime> shares = divide_card_time(
+        group.card_leases, [&](std::int64_t begin, std::int64_t end, const CardTime& per_hour) {
+          add_card_time(group.totals.figures, group, per_hour, hours_between(begin, end));
+          add_card_days(group, begin, end, per_hour);
+        });
+    for (std::size_t i = 0; i < shares.size(); ++i) {
+      const CompactLease& lease = *group.leases[i];
+      add_card_time(users_[user_by_owner_[lease.owner]].figures, group, shares[i]);
+      add_card_time(jobs_[lease.job].figures, group, shares[i]);
+    }
+    total_.figures.cards.add(group.totals.figures.cards);
+    total_.figures.occupied_hours += group.totals.figures.occupied_hours;
+  }
+}
+
+double ReportBuilder::capacity_between(std::int64_t begin, std::int64_t end) const {
+  begin = std::max(begin, recorded_since_);
+  end = std::min(end, now_);
+  return end > begin ? hours_between(begin, end) : 0;
+}
+
+void ReportBuilder::set_capacity() {
+  const double period = capacity_between(since_, now_);
+  const auto gpus = static_cast<double>(gpu_count_);
+  total_.figures.capacity_hours = gpus * period;
+  for (GroupTotals& user : users_) user.figures.capacity_hours = gpus * period;
+  for (GroupTotals& job : jobs_) job.figures.capacity_hours = gpus * period;
+  for (GpuGroup& group : gpu_groups_)
+    group.totals.figures.capacity_hours = group.is_present ? period : 0;
+  for (std::size_t i = 0; i + 1 < midnights_.size(); ++i)
+    days_[i].figures.capacity_hours = gpus * capacity_between(midnights_[i], midnights_[i + 1]);
+}
+
 std::vector<ReportGroup<TimePoint>> ReportBuilder::make_days() {
   std::vector<ReportGroup<TimePoint>> days;
   Amounts whole_day;  // per hour, of the leases that cover the whole day
   for (std::size_t i = 0; i + 1 < midnights_.size(); ++i) {
     whole_day.add(rate_changes_[i]);
-    days_[i].figures.add(whole_day,
-                         static_cast<double>(midnights_[i + 1] - midnights_[i]) / kMsPerHour);
+    days_[i].figures.add(whole_day, hours_between(midnights_[i], midnights_[i + 1]));
     Figures figures = finish_totals(days_[i]);
     if (days.empty() && figures.leases == 0 && figures.held_hours() <= 0) continue;
     days.push_back({TimePoint(milliseconds(midnights_[i])), figures});
@@ -252,6 +332,10 @@ void sort_by_hours(std::vector<ReportGroup<Key>>& groups) {
 }
 
 Report ReportBuilder::finish() {
+  add_cards();
+  set_capacity();
+  report_.recorded_since = TimePoint(milliseconds(recorded_since_));
+  report_.gpu_count = gpu_count_;
   report_.total = finish_totals(total_);
   for (std::uint32_t i = 0; i < users_.size(); ++i) {
     if (users_[i].figures.leases > 0) {
@@ -290,6 +374,16 @@ void Amounts::add(const Amounts& other, double factor) {
   utilization_measured += other.utilization_measured * factor;
   idle += other.idle * factor;
   idle_measured += other.idle_measured * factor;
+}
+
+std::optional<double> Figures::occupancy_pct() const {
+  if (capacity_hours <= 0) return std::nullopt;
+  return 100 * occupied_hours / capacity_hours;
+}
+
+std::optional<double> Figures::energy_kwh() const {
+  if (cards.measured_hours <= 0) return std::nullopt;
+  return cards.energy_kwh;
 }
 
 std::optional<double> Figures::utilization_pct() const {

@@ -1,5 +1,5 @@
-// Sums up the leases of a period: GPU-hours, waiting time, utilization and idle time, by user, job,
-// GPU and day.
+// Sums up the leases of a period: GPU-hours, occupancy, utilization, idle time, energy and waiting
+// time, by user, job, GPU and day.
 //
 // Pure: it reads no clock, no file and no time zone. docs/history.md says what is counted, and how.
 #pragma once
@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "archive/card_time.h"
 #include "archive/lease_table.h"
 
 namespace berth {
@@ -41,9 +42,15 @@ struct Figures : Amounts {
   std::size_t running = 0;
   std::size_t lost = 0;
   std::optional<WaitTimes> waits;  // absent if no lease was granted in the period
+  CardTime cards;                  // what of a shared card falls to each of its leases
+  double occupied_hours = 0;       // the part of cards.hours on the GPUs of ReportQuery::present
+  double capacity_hours = 0;       // the time of these GPUs, leased or not; 0: unknown
 
   double held_hours() const { return gpu_hours + shared_gpu_hours; }
+  // nullopt if the GPUs are not known.
+  std::optional<double> occupancy_pct() const;
   // nullopt if it was not measured.
+  std::optional<double> energy_kwh() const;
   std::optional<double> utilization_pct() const;
   std::optional<double> idle_pct() const;
 };
@@ -68,6 +75,8 @@ struct IdleLease {
 struct Report {
   TimePoint since;
   TimePoint until;
+  TimePoint recorded_since;   // when capacity_hours begins
+  std::size_t gpu_count = 0;  // the number of GPUs in capacity_hours
   Figures total;
   std::size_t nested = 0;  // leases that are a part of others; only those are counted
   std::vector<ReportGroup<LeaseOwner>> users;  // of all hosts; the most hours first
@@ -82,6 +91,10 @@ struct ReportQuery {
   TimePoint now;
   // The local midnights, from the one before `since` (or the first grant) to the one after `now`.
   std::vector<TimePoint> midnights;
+  // When the recording of leases began, if that is known; the time before is not capacity.
+  std::optional<TimePoint> history_start{};
+  // The GPUs that there are now. Empty: unknown, and so is the occupancy.
+  std::vector<GpuIdentity> present{};
   // Which GPUs to include; empty: all.
   std::function<bool(std::string_view uuid, std::string_view index)> includes_gpu;
 };

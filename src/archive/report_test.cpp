@@ -1,4 +1,5 @@
-// Unit tests of report.h: leases cut at midnight, shared, lost, unmeasured and idle.
+// Unit tests of report.h: leases cut at midnight, shared, lost, unmeasured and idle; occupancy and
+// energy.
 #include "archive/report.h"
 
 #include <fmt/format.h>
@@ -219,8 +220,82 @@ TEST_F(ReportTest, lists_the_worst_idle_leases) {
   EXPECT_EQ(found.idle[1].text.command, "python train.py");
 }
 
+TEST_F(ReportTest, occupancy_is_a_share_of_the_time_of_all_gpus) {
+  EXPECT_EQ(report().total.occupancy_pct(), std::nullopt);  // the GPUs are not known
+  query_.history_start = at_hour(-1000);
+  query_.present = {{"GPU-1", "0", ""}, {"GPU-2", "1", ""}};
+  lease(-5, 36);
+  lease(10, 20, [](HistoryEntry& entry) {
+    entry.uid = 2;
+    entry.gpus = {{"GPU-gone", "0", ""}};
+  });
+  const Report all = report();
+  EXPECT_EQ(all.gpu_count, 2U);
+  EXPECT_DOUBLE_EQ(all.total.capacity_hours, 144);
+  EXPECT_DOUBLE_EQ(*all.total.occupancy_pct(), 25);
+  EXPECT_DOUBLE_EQ(*all.users[0].figures.occupancy_pct(), 25);
+  EXPECT_DOUBLE_EQ(*all.users[1].figures.occupancy_pct(), 0);
+  ASSERT_EQ(all.gpus.size(), 2U);
+  for (const auto& gpu : all.gpus) {
+    const bool is_present = gpu.key.uuid == "GPU-1";
+    EXPECT_EQ(gpu.figures.occupancy_pct(), is_present ? std::optional(50.0) : std::nullopt);
+  }
+  EXPECT_DOUBLE_EQ(*all.days[0].figures.occupancy_pct(), 50);
+  EXPECT_DOUBLE_EQ(*all.days[1].figures.occupancy_pct(), 25);
+  EXPECT_DOUBLE_EQ(*all.days[2].figures.occupancy_pct(), 0);
+}
+
+TEST_F(ReportTest, the_time_before_the_history_is_no_capacity) {
+  query_.present = {{"GPU-1", "0", ""}};
+  lease(60, 66);
+  EXPECT_DOUBLE_EQ(report().total.capacity_hours, 12);  // since the first lease
+  query_.history_start = at_hour(48);
+  EXPECT_DOUBLE_EQ(report().total.capacity_hours, 24);
+  EXPECT_EQ(report().recorded_since, at_hour(48));
+  query_.includes_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
+  EXPECT_DOUBLE_EQ(report().total.capacity_hours, 0);
+}
+
+TEST_F(ReportTest, leases_divide_the_time_and_energy_of_a_shared_card) {
+  query_.present = {{"GPU-1", "0", ""}};
+  const auto share = [](uid_t uid, std::optional<unsigned> power_mw) {
+    return [=](HistoryEntry& entry) {
+      entry.uid = uid;
+      entry.memory = gib(2);
+      entry.gpus[0].power_mw = power_mw;
+    };
+  };
+  lease(0, 24, share(1, 200'000));
+  lease(12, 36, share(2, 400'000));
+  lease(30, 36, share(3, std::nullopt));
+  const Report all = report();
+  EXPECT_DOUBLE_EQ(all.total.shared_gpu_hours, 54);
+  EXPECT_DOUBLE_EQ(all.total.cards.hours, 36);
+  EXPECT_DOUBLE_EQ(*all.total.occupancy_pct(), 50);
+  // 12 h at 200 W, 12 h at the mean of both, 12 h at 400 W.
+  EXPECT_NEAR(*all.total.energy_kwh(), 2.4 + 3.6 + 4.8, 1e-9);
+  EXPECT_NEAR(*all.days[0].figures.energy_kwh(), 6, 1e-9);
+  EXPECT_NEAR(*all.days[1].figures.energy_kwh(), 4.8, 1e-9);
+  for (const auto& user : all.users) {
+    const double expected = user.key.uid == 1 ? 2.4 + 1.8 : user.key.uid == 2 ? 1.8 + 3.6 : 1.2;
+    EXPECT_NEAR(*user.figures.energy_kwh(), expected, 1e-9) << user.key.uid;
+  }
+}
+
+TEST_F(ReportTest, energy_that_was_not_measured_is_unknown) {
+  lease(0, 6);
+  EXPECT_EQ(report().total.energy_kwh(), std::nullopt);
+  lease(6, 8, [](HistoryEntry& entry) { entry.gpus[0].power_mw = 500'000; });
+  EXPECT_DOUBLE_EQ(*report().total.energy_kwh(), 1);
+  EXPECT_DOUBLE_EQ(report().total.cards.measured_hours, 2);
+  // A false value of a user is limited.
+  lease(8, 9, [](HistoryEntry& entry) { entry.gpus[0].power_mw = 4'000'000'000; });
+  EXPECT_DOUBLE_EQ(*report().total.energy_kwh(), 1 + 10);
+}
+
 // For any leases, the groups add up to the total.
 RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
+  query_.present = {{"GPU-1", "0", ""}, {"GPU-2", "1", ""}};
   const int leases = *rc::gen::inRange(0, 12);
   for (int i = 0; i < leases; ++i) {
     const double from = *rc::gen::inRange(-3000, 8000) / 100.0;
@@ -230,6 +305,7 @@ RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
       entry.gpus[0].uuid = *rc::gen::element("GPU-1", "GPU-2");
       if (*rc::gen::arbitrary<bool>()) entry.memory = gib(3);
       if (*rc::gen::arbitrary<bool>()) entry.gpus[0].utilization_pct = *rc::gen::inRange(0U, 101U);
+      if (*rc::gen::arbitrary<bool>()) entry.gpus[0].power_mw = *rc::gen::inRange(0U, 500'000U);
       if (*rc::gen::arbitrary<bool>()) entry.idle = minutes(*rc::gen::inRange(0, 6000));
     });
   }
@@ -243,6 +319,13 @@ RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
           &Amounts::idle_measured}) {
       RC_ASSERT(std::abs(sum.*amount - all.total.*amount) < 1e-6);
     }
+    CardTime cards;
+    for (const auto& group : groups) {
+      cards.add(group.figures.cards);
+      RC_ASSERT(group.figures.occupancy_pct().value_or(0) <= 100 + 1e-6);
+    }
+    for (const auto amount : {&CardTime::hours, &CardTime::energy_kwh, &CardTime::measured_hours})
+      RC_ASSERT(std::abs(cards.*amount - all.total.cards.*amount) < 1e-6);
   };
   same(all.users);
   same(all.jobs);

@@ -34,13 +34,23 @@ bool is_before_by_user(const Interval& a, const Interval& b) {
   return std::tuple(a.user, a.start, a.end) < std::tuple(b.user, b.start, b.end);
 }
 
+// Whether a chart shows both, one after the other, as blocks of their own.
+bool are_separate_blocks(const Interval& one, const Interval& next, std::int64_t resolution_ms) {
+  constexpr std::int64_t kBlockSteps = 8;
+  const auto is_block = [&](const Interval& interval) {
+    return interval.end - interval.start >= kBlockSteps * resolution_ms;
+  };
+  return next.start >= one.end && is_block(one) && is_block(next);
+}
+
 // `intervals` are sorted by is_before_by_user().
 std::vector<Interval> merge_intervals(const std::vector<Interval>& intervals,
                                       std::int64_t resolution_ms) {
   std::vector<Interval> result;
   for (const Interval& next : intervals) {
     if (result.empty() || result.back().user != next.user ||
-        next.start - result.back().end >= resolution_ms) {
+        next.start - result.back().end >= resolution_ms ||
+        are_separate_blocks(result.back(), next, resolution_ms)) {
       result.push_back(next);
       continue;
     }

@@ -47,7 +47,8 @@ struct TimelineQuery {
 // The default resolution: a 720th of the period. A chart of usual width cannot show less.
 std::chrono::seconds timeline_resolution(TimePoint since, TimePoint until);
 
-// Spans of one user with a gap shorter than the resolution are merged. A GPU has at most 400 spans:
+// Spans of one user with a gap shorter than the resolution are merged, unless both are so long that
+// a chart shows them as blocks of their own. A GPU has at most 400 spans:
 // if there are more, the resolution is coarser for that GPU. Running leases end at `until`. Leases
 // that are a part of another are left out, since the other one has the GPU.
 Timeline make_timeline(const LeaseTable& table, const TimelineQuery& query);

@@ -82,6 +82,15 @@ TEST_F(TimelineTest, merges_spans_closer_than_the_resolution) {
   EXPECT_EQ(spans(), "1: 0-30 x2, 1: 40-50 x1");
 }
 
+TEST_F(TimelineTest, does_not_merge_long_leases) {
+  lease(0, 80);
+  lease(80, 160);  // long enough for a block of its own
+  lease(160, 170);
+  lease(175, 260);
+  lease(200, 300, share);  // overlaps
+  EXPECT_EQ(spans(), "1: 0-80 x1, 1: 80-170 x2, 1: 175-300 x2 shared");
+}
+
 TEST_F(TimelineTest, does_not_merge_different_users) {
   lease(0, 10);
   lease(10, 20, by_other);

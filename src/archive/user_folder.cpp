@@ -154,6 +154,21 @@ std::optional<UserFolder> find_own_folder(const std::string& archive) {
   return std::nullopt;
 }
 
+Result<void> replace_file(const UserFolder& folder, const std::string& name,
+                          const std::string& content) {
+  const std::string temporary = fmt::format(".{}.{}", name, ::getpid());
+  const int at = folder.directory.get();
+  const UniqueFd file(
+      ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file) ::fchmod(file.get(), 0644);  // other users must read it, whatever the umask is
+  const bool written = file && ::write(file.get(), content.data(), content.size()) ==
+                                   static_cast<ssize_t>(content.size());
+  if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
+  auto error = file_error("write in", folder.path);
+  ::unlinkat(at, temporary.c_str(), 0);
+  return error;
+}
+
 Result<UniqueFd> lock_folder(const UserFolder& folder) {
   UniqueFd file(::openat(folder.directory.get(), kLockFile,
                          O_RDWR | O_CREAT | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0600));

@@ -33,6 +33,10 @@ Result<UserFolder> open_own_folder(const std::string& archive);
 // Opens the folder if it exists; nullopt if not.
 std::optional<UserFolder> find_own_folder(const std::string& archive);
 
+// Writes a file that all users can read, or replaces it: a reader sees the old content or the new.
+Result<void> replace_file(const UserFolder& folder, const std::string& name,
+                          const std::string& content);
+
 // Waits until no other process of this user has the lock. The lock ends when the descriptor is
 // closed. It is on a file that only the user can open, not on the folder itself: any user that can
 // read a file can lock it, and could then delay the end of this user's jobs.

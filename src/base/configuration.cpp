@@ -37,6 +37,7 @@
 #include "base/environment.h"
 #include "base/read_file.h"
 #include "base/shell.h"
+#include "base/suggestion.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 #include "base/users.h"
@@ -96,10 +97,7 @@ bool has_password(std::string_view url) {
   return url.substr(scheme + 3, at - scheme - 3).find(':') != std::string_view::npos;
 }
 
-struct Setting {
-  std::string value;
-  std::string source;
-};
+constexpr std::string_view kDefaultsTable = "defaults";
 
 struct Settings {
   std::optional<Setting> url;
@@ -107,6 +105,7 @@ struct Settings {
   std::optional<std::vector<std::string>> hosts;
   std::string hosts_source;
   std::optional<Setting> commands;
+  std::map<std::string, Setting, std::less<>> request_defaults;
 
   // The setting that has the name `key` in a file; nullptr: there is no such setting.
   std::optional<Setting>* find(std::string_view key) {
@@ -137,90 +136,126 @@ Result<std::vector<std::string>> parse_host_list(const toml::node& node) {
   return names;
 }
 
-// Adds each setting of the file that `settings` does not have yet. A missing file is not an error.
-Result<void> merge_file(const std::string& path, Settings& settings) {
-  const std::optional<FileText> file = TRY(read_file(path));
-  if (!file) return {};
-  const auto error_at = [&path](const toml::source_region& where, std::string_view problem) {
+bool is_request_default(std::string_view key) {
+  return std::find(kRequestDefaults.begin(), kRequestDefaults.end(), key) != kRequestDefaults.end();
+}
+
+// The error for an unknown setting, at the top of the file or in [defaults].
+Error unknown_setting_error(std::string_view key, bool in_defaults) {
+  if (!in_defaults && is_request_default(key)) {
+    return {ErrorKind::usage,
+            fmt::format("{} is a default for requests; write it below [defaults]", key)};
+  }
+  std::vector<std::string> known{"url", "host", "hosts", "commands", std::string(kDefaultsTable)};
+  if (in_defaults) known.assign(kRequestDefaults.begin(), kRequestDefaults.end());
+  const std::string similar = find_similar_word(key, known);
+  const std::string remedy = similar.empty()
+                                 ? fmt::format("the settings are {}", join_text(known, ", "))
+                                 : fmt::format("did you mean {}?", similar);
+  return {ErrorKind::usage, fmt::format("there is no setting {}{}; {}", in_quotes(key),
+                                        in_defaults ? " in [defaults]" : "", remedy)};
+}
+
+// A configuration file, for the errors of its lines.
+struct SourceFile {
+  std::string path;
+  bool open_to_others = false;
+
+  tl::unexpected<Error> error_at(const toml::source_region& where, std::string_view problem) const {
     return fail(ErrorKind::usage,
                 fmt::format("{}, line {}: {}", printable(path), where.begin.line, problem));
-  };
-  const toml::parse_result parsed = toml::parse(file->text, path);
-  if (!parsed) {
-    // The parser's own message is not shown: it quotes the line, which may contain a password.
-    return error_at(parsed.error().source(), "this is not TOML; write KEY = \"VALUE\"");
   }
-  for (const auto& [key, node] : parsed.table()) {
-    if (key == "hosts") {
-      auto names = parse_host_list(node);
-      if (!names) return error_at(key.source(), names.error().message);
-      if (!settings.hosts) {
-        settings.hosts = std::move(*names);
-        settings.hosts_source = path;
-      }
-      continue;
-    }
-    const bool is_url = key == "url";
-    auto* const setting = settings.find(key.str());
-    if (setting == nullptr) {
-      return error_at(
-          key.source(),
-          fmt::format("there is no setting {}; the settings are url, host, hosts and commands",
-                      in_quotes(key.str())));
-    }
-    const auto* text = node.as_string();
-    if (text == nullptr) {
-      return error_at(
-          key.source(),
-          fmt::format("the value of {0} is not a string; write {0} = \"VALUE\"", key.str()));
-    }
-    if (is_url && has_password(text->get()) && is_open_to_others(file->info)) {
-      return fail(
-          ErrorKind::io,
-          fmt::format("{}, line {}: other users can read the password in the URL; write url = "
-                      "\"file:/etc/berth.url\", and the URL into that file, with mode 0640 "
-                      "or 0600",
-                      printable(path), key.source().begin.line));
-    }
-    if (!*setting) *setting = Setting{text->get(), path};
+};
+
+Result<std::string> read_string(const SourceFile& file, const toml::key& key,
+                                const toml::node& node) {
+  const auto* text = node.as_string();
+  if (text != nullptr) return text->get();
+  return file.error_at(
+      key.source(),
+      fmt::format("the value of {0} is not a string; write {0} = \"VALUE\"", key.str()));
+}
+
+Result<void> merge_defaults(const SourceFile& file, const toml::key& table, const toml::node& node,
+                            Settings& settings) {
+  const auto* const defaults = node.as_table();
+  if (defaults == nullptr) {
+    return file.error_at(table.source(),
+                         "defaults is not a table; write [defaults], and the settings below it");
+  }
+  for (const auto& [key, value] : *defaults) {
+    if (!is_request_default(key.str()))
+      return file.error_at(key.source(), unknown_setting_error(key.str(), true).message);
+    settings.request_defaults.try_emplace(std::string(key.str()),
+                                          Setting{TRY(read_string(file, key, value)), file.path});
   }
   return {};
 }
 
-// nullopt: there is no such file, or this user cannot see it. HOME may be another user's folder, as
-// it is with sudo.
-std::optional<std::string> find_user_file() {
-  std::string folder(get_env_or_empty("XDG_CONFIG_HOME"));
-  if (!folder.starts_with('/')) {  // the XDG specification: ignore a relative path
-    if (get_env_or_empty("HOME").empty()) return std::nullopt;
-    folder = fmt::format("{}/.config", get_env_or_empty("HOME"));
+Result<void> merge_setting(const SourceFile& file, const toml::key& key, const toml::node& node,
+                           Settings& settings) {
+  if (key == kDefaultsTable) return merge_defaults(file, key, node, settings);
+  if (key == "hosts") {
+    auto names = parse_host_list(node);
+    if (!names) return file.error_at(key.source(), names.error().message);
+    if (!settings.hosts) {
+      settings.hosts = std::move(*names);
+      settings.hosts_source = file.path;
+    }
+    return {};
   }
-  std::string path = fmt::format("{}/berth.toml", folder);
-  struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) return std::nullopt;
-  return path;
+  auto* const setting = settings.find(key.str());
+  if (setting == nullptr)
+    return file.error_at(key.source(), unknown_setting_error(key.str(), false).message);
+  std::string text = TRY(read_string(file, key, node));
+  if (key == "url" && has_password(text) && file.open_to_others) {
+    return fail(ErrorKind::io,
+                fmt::format("{}, line {}: other users can read the password in the URL; write url "
+                            "= \"file:/etc/berth.url\", and the URL into that file, with mode 0640 "
+                            "or 0600",
+                            printable(file.path), key.source().begin.line));
+  }
+  if (!*setting) *setting = Setting{std::move(text), file.path};
+  return {};
 }
 
-Result<std::string> resolve_host(const Settings& settings, bool has_url) {
+// Adds each setting of the file that `settings` does not have yet. A missing file is not an error.
+Result<void> merge_file(const std::string& path, Settings& settings) {
+  const std::optional<FileText> read = TRY(read_file(path));
+  if (!read) return {};
+  const SourceFile file{path, is_open_to_others(read->info)};
+  const toml::parse_result parsed = toml::parse(read->text, path);
+  if (!parsed) {
+    // The parser's own message is not shown: it quotes the line, which may contain a password.
+    return file.error_at(parsed.error().source(), "this is not TOML; write KEY = \"VALUE\"");
+  }
+  for (const auto& [key, node] : parsed.table()) TRY(merge_setting(file, key, node, settings));
+  return {};
+}
+
+Result<Setting> resolve_host(const Settings& settings, bool has_url) {
   Setting chosen{std::string(get_env_or_empty("BERTH_HOST")), "BERTH_HOST"};
   if (chosen.value.empty() && settings.host) chosen = *settings.host;
-  if (chosen.value.empty()) chosen = {kernel_host_name(), "gethostname()"};
-  if (is_host_name(chosen.value)) return chosen.value;
+  if (chosen.value.empty()) chosen = {kernel_host_name(), ""};
+  if (is_host_name(chosen.value)) return chosen;
   // Without a server, no other host sees the name: a default is good enough.
-  if (!has_url && chosen.source == "gethostname()") return "localhost";
+  if (!has_url && chosen.source.empty()) return Setting{"localhost", ""};
   return fail(
       ErrorKind::usage,
       fmt::format(
           "the host name {} (from {}) is not valid; use 1 to {} letters, digits and -_. (set "
           "BERTH_HOST, or host in {})",
-          in_quotes(chosen.value), printable(chosen.source), kMaxHostNameLength,
+          in_quotes(chosen.value),
+          chosen.source.empty() ? "gethostname()" : printable(chosen.source), kMaxHostNameLength,
           kConfigurationPath));
 }
 
-Result<std::optional<bool>> resolve_hides_commands(const Settings& settings) {
+// Returns nothing if no place has the setting.
+Result<std::optional<bool>> resolve_hides_commands(const Settings& settings, std::string& source) {
   Setting chosen{std::string(get_env_or_empty("BERTH_COMMANDS")), "BERTH_COMMANDS"};
   if (chosen.value.empty() && settings.commands) chosen = *settings.commands;
   if (chosen.value.empty()) return std::nullopt;
+  source = chosen.source;
   if (chosen.value == "hidden") return true;
   if (chosen.value == "shown") return false;
   if (chosen.source == "BERTH_COMMANDS") {
@@ -279,6 +314,16 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   return line;
 }
 
+// HOME may be another user's folder, as it is with sudo.
+std::optional<std::string> user_configuration_path() {
+  std::string folder(get_env_or_empty("XDG_CONFIG_HOME"));
+  if (!folder.starts_with('/')) {  // the XDG specification: ignore a relative path
+    if (get_env_or_empty("HOME").empty()) return std::nullopt;
+    folder = fmt::format("{}/.config", get_env_or_empty("HOME"));
+  }
+  return fmt::format("{}/berth.toml", folder);
+}
+
 std::string configuration_path() {
   const std::string_view named = get_env_or_empty("BERTH_SITE_FILE");
   return named.empty() ? kConfigurationPath : std::string(named);
@@ -289,18 +334,24 @@ Result<Configuration> read_configuration() {
   if (const auto given = get_env("BERTH_URL")) {
     settings.url = Setting{std::string(*given), "BERTH_URL"};
   }
-  for (const auto& path : {find_user_file(), std::optional(configuration_path())}) {
-    if (path) TRY(merge_file(*path, settings));
-  }
+  const auto user_path = user_configuration_path();
+  struct stat info {};
+  // A user who may not look into the folder has no file there.
+  if (user_path && ::stat(user_path->c_str(), &info) == 0) TRY(merge_file(*user_path, settings));
+  TRY(merge_file(configuration_path(), settings));
   Configuration configuration;
   if (settings.url) {
     configuration.url_source = settings.url->source;
     configuration.url = TRY(resolve_file_url(settings.url->value, configuration.url_source));
   }
-  configuration.host = TRY(resolve_host(settings, !configuration.url.empty()));
+  Setting host = TRY(resolve_host(settings, !configuration.url.empty()));
+  configuration.host = std::move(host.value);
+  configuration.host_source = std::move(host.source);
   configuration.hosts = std::move(settings.hosts);
   configuration.hosts_source = std::move(settings.hosts_source);
-  configuration.hides_commands = TRY(resolve_hides_commands(settings));
+  configuration.hides_commands =
+      TRY(resolve_hides_commands(settings, configuration.commands_source));
+  configuration.request_defaults = std::move(settings.request_defaults);
   return configuration;
 }
 

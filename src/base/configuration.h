@@ -1,5 +1,6 @@
-// The configuration that a site sets for all its users: where the harbour's server is, this host's
-// name, the hosts on which `berth run --host` may start jobs, and whether other users see commands.
+// The configuration, of a user and of the site: where the harbour's server is, this host's name,
+// the hosts on which `berth run --host` may start jobs, whether other users see commands, and
+// defaults for requests. docs/configuration.md describes it for users.
 //
 // Each setting comes from the first of these places that has it: the environment (BERTH_URL,
 // BERTH_HOST, BERTH_COMMANDS); $XDG_CONFIG_HOME/berth.toml, or ~/.config/berth.toml without that
@@ -9,9 +10,13 @@
 //   host = "gpu07"
 //   hosts = ["gpu07", "gpu08"]          # the hosts that --host may connect to
 //   commands = "hidden"                 # publish the program's name only; default: what `ps` shows
+//   [defaults]                          # for each request that does not state them
+//   mem = "auto"
 #pragma once
 
+#include <array>
 #include <cstddef>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,15 +28,27 @@ namespace berth {
 
 constexpr std::size_t kMaxHostNameLength = 64;
 
+// The settings in the table [defaults]: the flags of a request, without "--".
+inline constexpr std::array<std::string_view, 4> kRequestDefaults{"mem", "time", "label", "policy"};
+
+struct Setting {
+  std::string value;
+  std::string source;  // the variable, or the path of the file
+};
+
 struct Configuration {
-  std::string url;         // with the password; empty: no server, the harbour is a local directory
-  std::string url_source;  // "BERTH_URL" or the path of the file that has the URL
-  std::string host;        // satisfies is_host_name()
+  std::string url;          // with the password; empty: no server, the harbour is a local directory
+  std::string url_source;   // "BERTH_URL" or the path of the file that has the URL
+  std::string host;         // satisfies is_host_name()
+  std::string host_source;  // empty: the name that the kernel has for this host
   // The hosts that `berth run --host` may connect to; nullopt: no file has such a list.
   std::optional<std::vector<std::string>> hosts{};
   std::string hosts_source{};  // the path of the file
   // Whether to hide command lines from other users; nullopt: as `ps` does on this host.
   std::optional<bool> hides_commands{};
+  std::string commands_source{};
+  // By name, one of kRequestDefaults. The values are not checked.
+  std::map<std::string, Setting, std::less<>> request_defaults{};
 };
 
 // Errors name the file and the line, and never contain a secret. ErrorKind::usage: a setting is
@@ -48,6 +65,9 @@ bool is_host_name(std::string_view name);
 // The name that the kernel has for this host, as hostname(1) prints it. Configuration::host may
 // override it.
 std::string kernel_host_name();
+
+// The user's file, whether or not it exists; nullopt: neither HOME nor XDG_CONFIG_HOME is set.
+std::optional<std::string> user_configuration_path();
 
 // The site's file: /etc/berth.toml, or the file that BERTH_SITE_FILE names.
 std::string configuration_path();

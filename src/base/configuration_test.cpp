@@ -211,6 +211,40 @@ TEST_F(ConfigurationTest, the_hosts_that_jobs_may_go_to) {
   }
 }
 
+TEST_F(ConfigurationTest, defaults_for_requests) {
+  EXPECT_TRUE(read_configuration()->request_defaults.empty());
+  write("site.toml", "[defaults]\nmem = '8GiB'\npolicy = 'pack'\n");
+  write(".config/berth.toml", "[defaults]\nmem = 'auto'\n");
+  const auto defaults = read_configuration()->request_defaults;
+  ASSERT_EQ(defaults.size(), 2U);
+  EXPECT_EQ(defaults.at("mem").value, "auto");
+  EXPECT_EQ(defaults.at("mem").source, path(".config/berth.toml"));
+  EXPECT_EQ(defaults.at("policy").value, "pack");
+  EXPECT_EQ(defaults.at("policy").source, path("site.toml"));
+  for (const char* text : {"[defaults]\ncolour = 'red'", "defaults = 3", "[defaults]\nmem = 8",
+                           "[[defaults]]\nmem = '8GiB'", "mem = '8GiB'"}) {
+    write(".config/berth.toml", text);
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "berth.toml, line ")) << text;
+  }
+}
+
+TEST_F(ConfigurationTest, sources) {
+  EXPECT_EQ(read_configuration()->host_source, "");
+  EXPECT_EQ(read_configuration()->commands_source, "");
+  write("site.toml", "host = 'gpu07'\ncommands = 'hidden'\n");
+  EXPECT_EQ(read_configuration()->host_source, path("site.toml"));
+  EXPECT_EQ(read_configuration()->commands_source, path("site.toml"));
+  ::setenv("BERTH_HOST", "gpu08", 1);
+  EXPECT_EQ(read_configuration()->host_source, "BERTH_HOST");
+}
+
+TEST_F(ConfigurationTest, an_unknown_setting_is_named_with_a_guess) {
+  write("site.toml", "hsots = ['a']\n");
+  EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "'hsots'; did you mean hosts?"));
+  write("site.toml", "[defaults]\nlable = 'a'\n");
+  EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "did you mean label?"));
+}
+
 TEST_F(ConfigurationTest, host_names) {
   for (const char* name : {"a", "gpu-07.lab_2"}) EXPECT_TRUE(is_host_name(name)) << name;
   for (const char* name : {"", "a b", "a/b", "a:b", "ä", "a\n"}) {

@@ -69,12 +69,20 @@ std::optional<ProcessStat> read_process_stat(pid_t pid) {
   if (open == std::string_view::npos || close == std::string_view::npos) return std::nullopt;
   const auto rest = line.substr(close + 2);
   const auto parent = parse_number_field<pid_t>(rest, 1);
+  const auto group = parse_number_field<pid_t>(rest, 2);
+  const auto session = parse_number_field<pid_t>(rest, 3);
   const auto flags = parse_number_field<unsigned>(rest, 6);
-  if (!parent || !flags) return std::nullopt;
+  const auto start_ticks = parse_number_field<std::uint64_t>(rest, 19);
+  if (!parent || !group || !session || !flags || !start_ticks) return std::nullopt;
   // Not 't', the state of a running process that a tracer (strace) stops at each system call.
   const bool stopped = rest.starts_with('T');
-  return ProcessStat{std::string(line.substr(open + 1, close - open - 1)), *parent, stopped,
-                     (*flags & kForkedWithoutExec) == 0};
+  return ProcessStat{std::string(line.substr(open + 1, close - open - 1)),
+                     *parent,
+                     *group,
+                     *session,
+                     stopped,
+                     (*flags & kForkedWithoutExec) == 0,
+                     *start_ticks};
 }
 
 std::optional<uid_t> read_process_owner(pid_t pid) {

@@ -12,10 +12,13 @@
 namespace berth {
 
 struct ProcessStat {
-  std::string name;      // chosen by the process: pass it through printable() before showing it
-  pid_t parent = 0;      // 0 if the parent is outside this PID namespace
+  std::string name;  // chosen by the process: pass it through printable() before showing it
+  pid_t parent = 0;  // 0 if the parent is outside this PID namespace
+  pid_t group = 0;   // the process group
+  pid_t session = 0;
   bool stopped = false;  // by a signal (Ctrl-Z, SIGSTOP); not by a tracer
   bool ran_exec = true;  // false: forked without exec, so it still runs its parent's program
+  std::uint64_t start_ticks = 0;  // when it was started, in clock ticks since the host started
 };
 
 // nullopt: the process does not exist, or is hidden from this process (hidepid).

@@ -50,6 +50,33 @@ void apply_event(const Json& json, JoblogContent& content) {
   }
 }
 
+tl::unexpected<Error> cannot_read(const std::string& path, int reason) {
+  return fail(ErrorKind::io,
+              fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
+                          in_quotes(path), std::strerror(reason)));
+}
+
+Result<void> check_owner(const UniqueFd& file, const std::string& path) {
+  if (is_own_file(file.get())) return {};
+  return fail(ErrorKind::io,
+              fmt::format("batch: the joblog {} must be your own regular file with a single "
+                          "hard link; choose another --joblog",
+                          in_quotes(path)));
+}
+
+Result<std::string> read_text(const UniqueFd& file, const std::string& path) {
+  auto text = read_to_end(file.get(), std::string::npos);
+  if (!text) return cannot_read(path, errno);
+  return std::move(*text);
+}
+
+Result<JoblogContent> parse_checked(const std::string& text, const std::string& path) {
+  JoblogContent content = parse_joblog(text);
+  if (text.empty() || content.is_joblog) return content;
+  return fail(ErrorKind::usage,
+              fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
+}
+
 }  // namespace
 
 std::optional<int> LineResult::signal() const {
@@ -105,12 +132,7 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
                 fmt::format("batch: the joblog {} cannot be written: {}; choose another --joblog",
                             in_quotes(path), std::strerror(errno)));
   }
-  if (!is_own_file(joblog.file_.get())) {
-    return fail(ErrorKind::io,
-                fmt::format("batch: the joblog {} must be your own regular file with a single "
-                            "hard link; choose another --joblog",
-                            in_quotes(path)));
-  }
+  TRY(check_owner(joblog.file_, path));
   // On a file system without locks, flock() fails with another error: two batches are not detected.
   if (::flock(joblog.file_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     return fail(ErrorKind::usage,
@@ -118,19 +140,18 @@ Result<Joblog> Joblog::open(const std::string& path, const LogFolder& logs) {
                             "choose another --logs",
                             in_quotes(path)));
   }
-  const auto text = read_to_end(joblog.file_.get(), std::string::npos);
-  if (!text) {
-    return fail(ErrorKind::io,
-                fmt::format("batch: the joblog {} cannot be read: {}; choose another --joblog",
-                            in_quotes(path), std::strerror(errno)));
-  }
-  joblog.content_ = parse_joblog(*text);
-  joblog.last_line_incomplete_ = !text->empty() && !text->ends_with('\n');
-  if (!text->empty() && !joblog.content_.is_joblog) {
-    return fail(ErrorKind::usage,
-                fmt::format("batch: {} is not a joblog; choose another --joblog", in_quotes(path)));
-  }
+  const std::string text = TRY(read_text(joblog.file_, path));
+  joblog.content_ = TRY(parse_checked(text, path));
+  joblog.last_line_incomplete_ = !text.empty() && !text.ends_with('\n');
   return joblog;
+}
+
+Result<JoblogContent> read_joblog(const std::string& path) {
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file && errno == ENOENT) return JoblogContent{};
+  if (!file) return cannot_read(path, errno);
+  TRY(check_owner(file, path));
+  return parse_checked(TRY(read_text(file, path)), path);
 }
 
 void Joblog::clear() {
@@ -147,12 +168,12 @@ void Joblog::write_line(const BatchLine& line, const LineResult& result) {
   append(format_joblog_line(line, result));
 }
 
-void Joblog::write_end(std::size_t succeeded, std::size_t failed, std::size_t not_run,
-                       TimePoint now) {
+void Joblog::write_end(const LineCounts& counts, TimePoint now) {
   append(to_line({{"event", "end"},
-                  {"succeeded", succeeded},
-                  {"failed", failed},
-                  {"not_run", not_run},
+                  {"succeeded", counts.succeeded},
+                  {"failed", counts.failed},
+                  {"not_run", counts.interrupted + counts.not_started},
+                  {"interrupted", counts.interrupted},
                   {"end", format_iso_time(now)}}));
 }
 

@@ -47,6 +47,18 @@ JoblogContent parse_joblog(std::string_view text);
 
 std::string format_joblog_line(const BatchLine& line, const LineResult& result);
 
+// How many lines of a batch ended in which way.
+struct LineCounts {
+  std::size_t succeeded = 0;
+  std::size_t failed = 0;
+  std::size_t interrupted = 0;  // started, and stopped before they ended
+  std::size_t not_started = 0;
+};
+
+// Reads a joblog that a batch may be writing, without a lock. Empty if there is no file. Errors are
+// as those of Joblog::open().
+Result<JoblogContent> read_joblog(const std::string& path);
+
 // Used by one thread.
 class Joblog {
  public:
@@ -62,7 +74,7 @@ class Joblog {
   // Writing does not fail visibly: see problem().
   void write_begin(std::size_t total, TimePoint now);
   void write_line(const BatchLine& line, const LineResult& result);
-  void write_end(std::size_t succeeded, std::size_t failed, std::size_t not_run, TimePoint now);
+  void write_end(const LineCounts& counts, TimePoint now);
   // The message for the user, if a line could not be written.
   std::optional<std::string> problem() const;
 

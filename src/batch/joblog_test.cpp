@@ -42,7 +42,7 @@ TEST_F(JoblogTest, remembers_what_succeeded_the_last_time) {
     log.write_begin(2, now_);
     log.write_line({1, 1, "a", "k1"}, {.code = 0});
     log.write_line(line_, {.code = 1});
-    log.write_end(1, 1, 0, now_);
+    log.write_end({1, 1, 0, 0}, now_);
   }
   auto log = Joblog::open(path_, logs_).value();
   EXPECT_TRUE(log.content().is_joblog);
@@ -50,7 +50,7 @@ TEST_F(JoblogTest, remembers_what_succeeded_the_last_time) {
   EXPECT_EQ(log.content().total, 2U);
   EXPECT_EQ(log.content().lines, (std::map<std::string, bool>{{"k1", true}, {"k2", false}}));
   log.write_line(line_, {.code = 0});
-  log.write_end(2, 0, 0, now_);
+  log.write_end({2, 0, 0, 0}, now_);
   EXPECT_EQ(parse_joblog(text()).succeeded(), 2U);
   EXPECT_TRUE(parse_joblog(text()).finished);
   log.clear();

@@ -7,10 +7,10 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <map>
 #include <utility>
 
 #include "base/read_file.h"
+#include "base/sha1.h"
 #include "base/text.h"
 #include "base/unique_fd.h"
 
@@ -36,40 +36,37 @@ std::string make_line_key(std::string_view command, std::size_t occurrence) {
   return fmt::format("{:016x}", hash);
 }
 
-class LineCollector {
- public:
-  // Returns what is wrong with the command, or null if it was added.
-  const char* add(std::string_view command, std::size_t line) {
-    if (command.find('\0') != std::string_view::npos) {
-      return "contains a NUL byte, which is not allowed in a command; write commands as text";
-    }
-    if (command.size() > kMaxCommandLength)
-      return "is too long for a command; put the command into a script";
-    const std::size_t occurrence = seen_[std::string(command)]++;
-    lines_.push_back(
-        {lines_.size() + 1, line, std::string(command), make_line_key(command, occurrence)});
-    return nullptr;
-  }
-
-  std::vector<BatchLine> take_lines() { return std::move(lines_); }
-
- private:
-  std::vector<BatchLine> lines_;
-  std::map<std::string, std::size_t> seen_;
-};
-
-tl::unexpected<Error> cannot_read(std::string_view path, int reason) {
+tl::unexpected<Error> cannot_read(std::string_view path, std::string_view content, int reason) {
   return fail(ErrorKind::usage,
-              fmt::format("batch: {} cannot be read: {}; name a file that has one command per "
-                          "line, or - for stdin",
-                          path == "-" ? "stdin" : in_quotes(path), std::strerror(reason)));
+              fmt::format("batch: {} cannot be read: {}; name a file that has {}, or - for stdin",
+                          source_name(path), std::strerror(reason), content));
 }
 
 }  // namespace
 
+const char* LineCollector::add(std::string_view command, std::size_t line) {
+  if (command.find('\0') != std::string_view::npos) {
+    return "contains a NUL byte, which is not allowed in a command; write commands as text";
+  }
+  if (command.size() > kMaxCommandLength)
+    return "is too long for a command; put the command into a script";
+  const std::size_t occurrence = seen_[std::string(command)]++;
+  lines_.push_back(
+      {lines_.size() + 1, line, std::string(command), make_line_key(command, occurrence)});
+  return nullptr;
+}
+
+std::string source_name(std::string_view path) {
+  return path == "-" ? "stdin" : in_quotes(path);
+}
+
+std::string_view without_byte_order_mark(std::string_view text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  return text.substr(text.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0);
+}
+
 Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_view source) {
-  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";  // some editors begin UTF-8 with it
-  if (text.starts_with(kByteOrderMark)) text.remove_prefix(kByteOrderMark.size());
+  text = without_byte_order_mark(text);
   LineCollector commands;
   for (std::size_t number = 1; !text.empty(); ++number) {
     std::string_view line = text.substr(0, text.find('\n'));
@@ -79,8 +76,7 @@ Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_vi
     if (line.empty() || line.starts_with('#')) continue;
     if (const char* problem = commands.add(line, number)) {
       return fail(ErrorKind::usage,
-                  fmt::format("batch: line {} of {} {}", number,
-                              source == "-" ? "stdin" : in_quotes(source), problem));
+                  fmt::format("batch: line {} of {} {}", number, source_name(source), problem));
     }
   }
   return commands.take_lines();
@@ -97,12 +93,12 @@ Result<std::vector<BatchLine>> make_lines(const std::vector<std::string>& words)
   return commands.take_lines();
 }
 
-Result<std::string> read_source(const std::string& path) {
+Result<std::string> read_source(const std::string& path, std::string_view content) {
   const UniqueFd file(path == "-" ? ::fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1)
                                   : ::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) return cannot_read(path, errno);
+  if (!file) return cannot_read(path, content, errno);
   auto text = read_to_end(file.get(), kMaxFileSize);
-  if (!text) return cannot_read(path, errno);
+  if (!text) return cannot_read(path, content, errno);
   return std::move(*text);
 }
 
@@ -129,6 +125,12 @@ std::string default_log_folder(std::string_view path) {
   const auto dot = name.rfind('.');
   if (dot != std::string_view::npos && dot > 0) name = name.substr(0, dot);
   return fmt::format("{}.logs", name);
+}
+
+std::string default_log_folder(const std::vector<BatchLine>& lines) {
+  constexpr std::size_t kDigits = 8;
+  return fmt::format("batch-{}.logs",
+                     sha1(join_text(lines, " ", &BatchLine::key)).substr(0, kDigits));
 }
 
 }  // namespace berth::batch

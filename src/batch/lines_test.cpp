@@ -62,5 +62,15 @@ TEST(Lines, default_log_folder_is_named_like_the_file) {
   EXPECT_EQ(default_log_folder("x/.jobs"), ".jobs.logs");
 }
 
+TEST(Lines, default_log_folder_without_a_file_is_named_by_the_commands) {
+  const auto folder = [](const std::vector<std::string>& commands) {
+    return default_log_folder(make_lines(commands).value());
+  };
+  EXPECT_EQ(folder({"a", "b"}), folder({"a", "b"}));
+  EXPECT_NE(folder({"a", "b"}), folder({"a", "c"}));
+  EXPECT_TRUE(folder({"a"}).starts_with("batch-"));
+  EXPECT_EQ(folder({"a"}).size(), std::string("batch-12345678.logs").size());
+}
+
 }  // namespace
 }  // namespace berth::batch

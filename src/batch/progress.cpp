@@ -42,9 +42,9 @@ std::string first_line(const Progress& progress, const Terminal& terminal, std::
 }
 
 std::string counts_text(const Progress& progress) {
-  std::string text =
-      fmt::format("{} running, {} failed, {} waiting, {}", progress.running.size(), progress.failed,
-                  progress.waiting(), format_duration(whole_seconds(progress.elapsed)));
+  std::string text = fmt::format("{} running, {} failed, {} waiting; {} elapsed",
+                                 progress.running.size(), progress.failed, progress.waiting(),
+                                 format_duration(whole_seconds(progress.elapsed)));
   if (progress.stopping) return text + ", stopping (Ctrl-C again kills)";
   if (progress.left)
     text += fmt::format(", about {} left", format_duration(whole_seconds(*progress.left)));
@@ -61,18 +61,27 @@ std::vector<std::string> job_lines(const Progress& progress, const Terminal& ter
     times = std::max(times, format_duration(whole_seconds(job.lasted)).size());
   }
   gpus = std::min(gpus, room / 4);
+  const auto begin_of = [&](const RunningJob& job) {
+    return fmt::format(
+        "GPU {}  {}  {}  ",
+        align_left(truncate_text(terminal.escape(job.gpus), gpus, terminal.charset), gpus),
+        align_right(format_duration(whole_seconds(job.lasted)), times),
+        align_right(fmt::format("[{}]", job.number), fmt::formatted_size("[{}]", progress.total)));
+  };
+  const bool all_fit =
+      std::all_of(progress.running.begin(), progress.running.end(), [&](const RunningJob& job) {
+        return display_width(begin_of(job)) + display_width(terminal.escape(job.command)) <= room;
+      });
   for (const RunningJob& job : progress.running) {
     const std::size_t not_shown = progress.running.size() - lines.size();
     if (lines.size() + 1 >= rows && not_shown > 1) {
       lines.push_back(truncate_text(fmt::format("and {} more", not_shown), room, terminal.charset));
       break;
     }
-    const std::string text = fmt::format(
-        "GPU {}  {}  {}",
-        align_left(truncate_text(terminal.escape(job.gpus), gpus, terminal.charset), gpus),
-        align_right(format_duration(whole_seconds(job.lasted)), times),
-        terminal.escape(job.command));
-    lines.push_back(truncate_text(text, room, terminal.charset));
+    const std::string& command =
+        all_fit || job.short_command.empty() ? job.command : job.short_command;
+    lines.push_back(
+        truncate_text(begin_of(job) + terminal.escape(command), room, terminal.charset));
   }
   return lines;
 }

@@ -16,7 +16,9 @@ namespace berth::batch {
 struct RunningJob {
   std::string gpus;  // "0,1"
   std::chrono::nanoseconds lasted{};
+  std::size_t number = 0;  // of the line
   std::string command;
+  std::string short_command{};  // shown if not all whole commands fit; see DifferingWords
 };
 
 struct Progress {

@@ -2,12 +2,14 @@
 #include "batch/progress_display.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <fmt/format.h>
 #include <unistd.h>
 #include <utility>
 
 #include "base/text.h"
+#include "base/time_text.h"
 
 namespace berth::batch {
 namespace {
@@ -40,7 +42,9 @@ bool ProgressDisplay::is_live() const {
 void ProgressDisplay::print_line(Style style, const std::string& text) {
   const Terminal terminal = terminal_at(STDERR_FILENO);
   clear();
-  print_error(fmt::format("{}\n", terminal.paint(style, terminal.escape(text))));
+  const std::string time =
+      terminal.drawable ? "" : format_local_time(std::chrono::system_clock::now()) + ' ';
+  print_error(fmt::format("{}{}\n", time, terminal.paint(style, terminal.escape(text))));
 }
 
 void ProgressDisplay::show_started(const BatchLine& line, const std::string& gpus,

@@ -1,7 +1,7 @@
 // Shows a running batch on stderr.
 //
 // On a terminal: a block at the bottom that is redrawn, and above it a line for each failure and
-// notice. In a file or pipe: a line for each event.
+// notice. In a file or pipe: a line for each event, with the time in front.
 #pragma once
 
 #include <cstddef>

@@ -21,7 +21,9 @@ Terminal plain(std::size_t width) {
 
 Progress make_progress() {
   Progress progress{.total = 20, .succeeded = 9, .failed = 1};
-  progress.running = {{"0", 192s, "train \x1b[31m1"}, {"1,2", 5s, "train 2"}, {"3", 1s, "train 3"}};
+  progress.running = {{"0", 192s, 11, "train \x1b[31m1", "1"},
+                      {"1,2", 5s, 2, "train 2", "2"},
+                      {"3", 1s, 13, "train 3", ""}};
   progress.elapsed = 600s;
   progress.left = 1860s;
   return progress;
@@ -30,9 +32,17 @@ Progress make_progress() {
 TEST(ProgressLines, show_progress_and_running_jobs) {
   EXPECT_EQ(progress_lines(make_progress(), plain(80), 20),
             (std::vector<std::string>{"##################xx======.............. 10/20 (50%)",
-                                      "3 running, 1 failed, 7 waiting, 10m, about 31m left",
-                                      "GPU 0    3m 12s  train \\x1b[31m1",
-                                      "GPU 1,2      5s  train 2", "GPU 3        1s  train 3"}));
+                                      "3 running, 1 failed, 7 waiting; 10m elapsed, about 31m left",
+                                      "GPU 0    3m 12s  [11]  train \\x1b[31m1",
+                                      "GPU 1,2      5s   [2]  train 2",
+                                      "GPU 3        1s  [13]  train 3"}));
+}
+
+TEST(ProgressLines, show_short_commands_if_not_all_fit) {
+  const auto lines = progress_lines(make_progress(), plain(37), 20);
+  EXPECT_EQ(std::vector<std::string>(lines.end() - 3, lines.end()),
+            (std::vector<std::string>{"GPU 0    3m 12s  [11]  1", "GPU 1,2      5s   [2]  2",
+                                      "GPU 3        1s  [13]  train 3"}));
 }
 
 TEST(ProgressLines, fit_every_terminal) {
@@ -53,7 +63,7 @@ TEST(ProgressLines, show_why_nothing_runs) {
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(), "waiting: GPU 0 leased by bob");
   progress.stopping = true;
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(),
-            "0 running, 0 failed, 2 waiting, 0s, stopping (Ctrl-C again kills)");
+            "0 running, 0 failed, 2 waiting; 0s elapsed, stopping (Ctrl-C again kills)");
 }
 
 TEST(RunTimes, uses_own_type_then_profile_then_other_types) {

@@ -10,13 +10,17 @@
 #include <iterator>
 #include <list>
 #include <map>
+#include <optional>
 #include <poll.h>
+#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
 
 #include "base/descriptors.h"
+#include "base/terminal.h"
 #include "base/text.h"
+#include "batch/differing_words.h"
 #include "batch/run_process.h"
 #include "batch/summary.h"
 #include "run/job.h"
@@ -97,9 +101,11 @@ class BatchRunner {
     }
     display_.clear();
     result_.elapsed = Clock::now() - begin_;
-    result_.not_run =
-        plan_.lines.size() - succeeded_before_ - result_.succeeded - result_.failed.size();
-    joblog_.write_end(succeeded_before_ + result_.succeeded, result_.failed.size(), result_.not_run,
+    result_.interrupted = begun_.size();
+    result_.not_started = plan_.lines.size() - succeeded_before_ - result_.succeeded -
+                          result_.failed.size() - result_.interrupted;
+    joblog_.write_end({succeeded_before_ + result_.succeeded, result_.failed.size(),
+                       result_.interrupted, result_.not_started},
                       std::chrono::system_clock::now());
     return std::move(result_);
   }
@@ -305,6 +311,7 @@ class BatchRunner {
       case RunEvent::Kind::granted:
         if (one.granted) add_gpu_time(one);
         one.granted = true;
+        begun_.insert(one.line);
         one.since = Clock::now();
         one.result.begin = std::chrono::system_clock::now();
         one.result.lease = event.lease;
@@ -313,8 +320,8 @@ class BatchRunner {
         if (one.stopped || one.result.timed_out) one.process.terminate();
         if (one.result.timed_out) {
           one.limit = one.since + kKillDelay;
-        } else if (plan_.timeout && !one.stopped) {
-          one.limit = one.since + *plan_.timeout;
+        } else if (plan_.limit && !one.stopped) {
+          one.limit = one.since + *plan_.limit;
         }
         display_.show_started(line, event.gpus, one.result.attempts);
         break;
@@ -339,8 +346,7 @@ class BatchRunner {
     one.limit = Clock::now() + kKillDelay;
     const UniqueFd log =
         plan_.logs->reopen_log(log_name(plan_.lines[one.line], plan_.lines.size()));
-    write_log_remark(log,
-                     fmt::format("stopped after {} (--timeout)", format_duration(*plan_.timeout)));
+    write_log_remark(log, fmt::format("stopped after {} (--limit)", format_duration(*plan_.limit)));
     one.process.terminate();
   }
 
@@ -371,6 +377,7 @@ class BatchRunner {
       ++to_start_[plan_.types[one.line]];
       return order_.requeue(one.line);
     }
+    begun_.erase(one.line);
     joblog_.write_line(line, one.result);
     if (const auto problem = joblog_.problem(); problem && !std::exchange(warned_, true)) {
       display_.show_notice(*problem);
@@ -408,17 +415,22 @@ class BatchRunner {
     now.failed = result_.failed.size();
     now.elapsed = Clock::now() - begin_;
     now.stopping = result_.signal != 0;
+    const bool live = display_.is_live();
+    if (live && !differing_words_) differing_words_.emplace(plan_.lines);
     for (const ActiveLine& one : active_) {
       if (one.granted) {
+        const BatchLine& line = plan_.lines[one.line];
         now.running.push_back(
-            {one.result.gpus, Clock::now() - one.since, plan_.lines[one.line].command});
+            {one.result.gpus, Clock::now() - one.since, line.number, line.command,
+             live ? differing_words_->shorten(line.command, terminal_at(STDERR_FILENO).charset)
+                  : ""});
       } else if (now.reason.empty()) {
         now.reason = one.reason;
       }
     }
     std::stable_sort(now.running.begin(), now.running.end(),
                      [](const RunningJob& a, const RunningJob& b) { return a.lasted > b.lasted; });
-    if (display_.is_live()) now.left = time_left();
+    if (live) now.left = time_left();
     return now;
   }
 
@@ -466,6 +478,8 @@ class BatchRunner {
   std::list<ActiveLine> active_;  // in the order of their start
   std::vector<unsigned> attempts_;
   std::map<std::string, std::size_t> to_start_;  // number of lines of each type
+  std::set<std::size_t> begun_;                  // lines that were granted GPUs and have no result
+  std::optional<DifferingWords> differing_words_;  // once it was needed
   std::size_t succeeded_before_ = 0;
   BatchResult result_;
   RunTimes run_times_;

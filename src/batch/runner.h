@@ -35,7 +35,7 @@ struct BatchPlan {
       std::numeric_limits<std::size_t>::max();  // processes at once, also waiting ones
   std::size_t window = 1;                       // of those, how many may wait
   unsigned retries = 0;
-  std::optional<std::chrono::nanoseconds> timeout{};  // of each run, from the grant on
+  std::optional<std::chrono::nanoseconds> limit{};  // of each run, from the grant on
   bool keep_going = false;
   // Returns those of `lines` that would be granted GPUs at once: see StartableLines. Empty
   // function: all lines wait in the queue, in order.
@@ -53,7 +53,8 @@ struct FailedLine {
 struct BatchResult {
   std::size_t succeeded = 0;  // without those of an earlier batch
   std::vector<FailedLine> failed{};
-  std::size_t not_run = 0;  // not started, or stopped before they ended
+  std::size_t interrupted = 0;  // started, and stopped before they ended
+  std::size_t not_started = 0;
   std::chrono::nanoseconds elapsed{};
   std::chrono::nanoseconds gpu_time{};  // sum of run time times GPUs, over all attempts
   int signal = 0;                       // the signal by which the user stopped the batch

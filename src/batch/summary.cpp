@@ -83,12 +83,13 @@ std::string format_summary(const BatchPlan& plan, const BatchResult& result,
   std::string counts = fmt::format("{} succeeded", result.succeeded);
   if (before > 0) counts += fmt::format(" (and {} earlier)", before);
   counts += fmt::format(", {} failed", result.failed.size());
-  if (result.not_run > 0) counts += fmt::format(", {} not run", result.not_run);
+  if (result.interrupted > 0) counts += fmt::format(", {} interrupted", result.interrupted);
+  if (result.not_started > 0) counts += fmt::format(", {} not started", result.not_started);
   text += terminal.escape(fmt::format("{} in {}; {} of GPU time; logs in {}", counts,
                                       format_brief_duration(result.elapsed),
                                       format_brief_duration(result.gpu_time), plan.logs->path()));
   text += '\n';
-  if (result.failed.size() + result.not_run > 0) {
+  if (result.failed.size() + result.interrupted + result.not_started > 0) {
     text += terminal.escape(
         fmt::format("Run the same command with {} to run the lines that have not succeeded.",
                     plan.resume_flags));

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/suggestion.h"
 #include "base/text.h"
-#include "cli/suggestion.h"
 
 namespace berth {
 namespace {
@@ -19,31 +19,33 @@ struct CommandSynonym {
   const char* command;
 };
 constexpr std::array kCommandSynonyms{
-    CommandSynonym{"ls", "status"},       CommandSynonym{"list", "status"},
-    CommandSynonym{"ps", "status"},       CommandSynonym{"info", "status"},
-    CommandSynonym{"show", "status"},     CommandSynonym{"gpus", "status"},
-    CommandSynonym{"sinfo", "status"},    CommandSynonym{"nvidia-smi", "status"},
-    CommandSynonym{"gpustat", "status"},  CommandSynonym{"watch", "top"},
-    CommandSynonym{"htop", "top"},        CommandSynonym{"nvitop", "top"},
-    CommandSynonym{"nvtop", "top"},       CommandSynonym{"squeue", "queue"},
-    CommandSynonym{"waiting", "queue"},   CommandSynonym{"kill", "cancel"},
-    CommandSynonym{"scancel", "cancel"},  CommandSynonym{"stop", "cancel"},
-    CommandSynonym{"rm", "cancel"},       CommandSynonym{"remove", "cancel"},
-    CommandSynonym{"logs", "log"},        CommandSynonym{"history", "log"},
-    CommandSynonym{"sacct", "log"},       CommandSynonym{"stats", "report"},
-    CommandSynonym{"usage", "report"},    CommandSynonym{"exec", "run"},
-    CommandSynonym{"start", "run"},       CommandSynonym{"srun", "run"},
-    CommandSynonym{"sbatch", "batch"},    CommandSynonym{"submit", "batch"},
-    CommandSynonym{"add", "batch"},       CommandSynonym{"lock", "acquire"},
-    CommandSynonym{"alloc", "acquire"},   CommandSynonym{"allocate", "acquire"},
-    CommandSynonym{"salloc", "acquire"},  CommandSynonym{"lease", "acquire"},
-    CommandSynonym{"reserve", "acquire"}, CommandSynonym{"free", "release"},
-    CommandSynonym{"unlock", "release"},  CommandSynonym{"disable", "drain"},
-    CommandSynonym{"enable", "undrain"},  CommandSynonym{"resume", "undrain"},
-    CommandSynonym{"web", "serve"},       CommandSynonym{"ui", "serve"},
-    CommandSynonym{"dashboard", "serve"}, CommandSynonym{"check", "doctor"},
-    CommandSynonym{"diagnose", "doctor"}, CommandSynonym{"install", "setup"},
-    CommandSynonym{"init", "setup"},      CommandSynonym{"version", "--version"},
+    CommandSynonym{"ls", "status"},        CommandSynonym{"list", "status"},
+    CommandSynonym{"ps", "status"},        CommandSynonym{"info", "status"},
+    CommandSynonym{"show", "status"},      CommandSynonym{"gpus", "status"},
+    CommandSynonym{"sinfo", "status"},     CommandSynonym{"nvidia-smi", "status"},
+    CommandSynonym{"gpustat", "status"},   CommandSynonym{"watch", "top"},
+    CommandSynonym{"htop", "top"},         CommandSynonym{"nvitop", "top"},
+    CommandSynonym{"nvtop", "top"},        CommandSynonym{"squeue", "queue"},
+    CommandSynonym{"waiting", "queue"},    CommandSynonym{"kill", "cancel"},
+    CommandSynonym{"scancel", "cancel"},   CommandSynonym{"stop", "cancel"},
+    CommandSynonym{"rm", "cancel"},        CommandSynonym{"remove", "cancel"},
+    CommandSynonym{"logs", "log"},         CommandSynonym{"history", "log"},
+    CommandSynonym{"sacct", "log"},        CommandSynonym{"stats", "report"},
+    CommandSynonym{"usage", "report"},     CommandSynonym{"exec", "run"},
+    CommandSynonym{"start", "run"},        CommandSynonym{"srun", "run"},
+    CommandSynonym{"sbatch", "batch"},     CommandSynonym{"submit", "batch"},
+    CommandSynonym{"add", "batch"},        CommandSynonym{"lock", "acquire"},
+    CommandSynonym{"alloc", "acquire"},    CommandSynonym{"allocate", "acquire"},
+    CommandSynonym{"salloc", "acquire"},   CommandSynonym{"lease", "acquire"},
+    CommandSynonym{"reserve", "acquire"},  CommandSynonym{"free", "release"},
+    CommandSynonym{"unlock", "release"},   CommandSynonym{"disable", "drain"},
+    CommandSynonym{"enable", "undrain"},   CommandSynonym{"resume", "undrain"},
+    CommandSynonym{"web", "serve"},        CommandSynonym{"ui", "serve"},
+    CommandSynonym{"dashboard", "serve"},  CommandSynonym{"check", "doctor"},
+    CommandSynonym{"diagnose", "doctor"},  CommandSynonym{"install", "setup"},
+    CommandSynonym{"init", "setup"},       CommandSynonym{"version", "--version"},
+    CommandSynonym{"wait", "queue"},       CommandSynonym{"settings", "config"},
+    CommandSynonym{"configure", "config"},
 };
 
 std::string suggest_command(std::string_view name) {
@@ -53,42 +55,51 @@ std::string suggest_command(std::string_view name) {
                    [&](const CommandSynonym& one) { return one.word == word; });
   if (synonym != kCommandSynonyms.end()) return synonym->command;
   std::vector<std::string> names;
-  for (const Command& command : commands()) names.emplace_back(command.name);
+  for (const Command& command : commands()) {
+    if (command.group != CommandGroup::hidden) names.emplace_back(command.name);
+  }
   return find_similar_word(name, names);
 }
 
 }  // namespace
 
 std::span<const Command> commands() {
+  using enum CommandGroup;
   static constexpr std::array table{
-      Command{"run", "Wait for GPUs, run a command on them, and release them", define_run, true,
-              true, TrailingCommand::from_first_word},
-      Command{"batch", "Run a list of commands, each as soon as GPUs are granted", define_batch,
-              true, false, TrailingCommand::after_dashes},
-      Command{"acquire", "Lease GPUs for the calling shell or script", define_acquire, true, true,
-              TrailingCommand::none, acquire_failure_output},
-      Command{"release", "Release leases", define_release, true},
-      Command{"status", "Show every GPU: its state, memory, load and processes", define_status,
-              true, true},
-      Command{"top", "Watch GPUs, leases and the queue, full-screen", define_top, true},
-      Command{"queue", "Show the queue: each ticket, since when it waits, and why", define_queue,
-              true, true},
-      Command{"cancel", "Remove tickets from the queue", define_cancel, true},
-      Command{"log", "Show the history of leases: user, GPUs, times and result", define_log, true},
-      Command{"report", "Show GPU-hours, waiting time and idle time by user and job", define_report,
-              true},
-      Command{"profile", "Show, set and forget profiles (memory and run time of jobs)",
+      Command{jobs, "run", "Wait for GPUs, run a command on them, and release them", define_run,
+              true, true, TrailingCommand::from_first_word},
+      Command{jobs, "batch", "Run a list of commands, each as soon as GPUs are granted",
+              define_batch, true, false, TrailingCommand::after_dashes},
+      Command{jobs, "acquire", "Lease GPUs for the calling shell or script", define_acquire, true,
+              true, TrailingCommand::none, acquire_failure_output},
+      Command{jobs, "release", "Release leases", define_release, true},
+      Command{jobs, "cancel", "Remove tickets from the queue", define_cancel, true},
+      Command{display, "status", "Show every GPU: its state, memory, load and processes",
+              define_status, true, true},
+      Command{display, "top", "Watch GPUs, leases and the queue, full-screen", define_top, true},
+      Command{display, "queue", "Show the queue: each ticket, since when it waits, and why",
+              define_queue, true, true},
+      Command{display, "log", "Show the history of leases: user, GPUs, times and result",
+              define_log, true},
+      Command{display, "report", "Show GPU-hours, waiting time and idle time by user and job",
+              define_report, true},
+      Command{display, "profile", "Show, set and forget profiles (memory and run time of jobs)",
               define_profile, true, false, TrailingCommand::after_dashes},
-      Command{"drain", "Take GPUs out of service", define_drain, true},
-      Command{"undrain", "Return GPUs to service", define_undrain, true},
-      Command{"serve", "Serve GPUs, queue and history as a web page and as metrics", define_serve,
-              true},
-      Command{"compat", "Run a command of an older tool with leases from berth", define_compat,
-              false, false, TrailingCommand::from_first_word},
-      Command{"doctor", "Check the installation and explain problems", define_doctor, true},
-      Command{"setup", "Set up the harbour for all users of this host (as root)", define_setup},
-      Command{"completion", "Print the completion script for a shell", define_completion},
-      Command{"help", "Show help for a command", define_help},
+      Command{display, "serve", "Serve GPUs, queue and history as a web page and as metrics",
+              define_serve, true},
+      Command{administration, "doctor", "Check the installation and explain problems",
+              define_doctor, true},
+      Command{administration, "setup", "Set up the harbour for all users of this host (as root)",
+              define_setup},
+      Command{administration, "drain", "Take GPUs out of service", define_drain, true},
+      Command{administration, "undrain", "Return GPUs to service", define_undrain, true},
+      Command{tools, "config", "Show each setting, its value and where it comes from",
+              define_config, true},
+      Command{tools, "compat", "Run a command of an older tool with leases from berth",
+              define_compat, false, false, TrailingCommand::from_first_word},
+      Command{tools, "completion", "Print the completion script for a shell", define_completion},
+      Command{tools, "help", "Show help for a command", define_help},
+      Command{hidden, "complete", "", define_complete, false, false, TrailingCommand::after_dashes},
   };
   return table;
 }

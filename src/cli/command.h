@@ -20,6 +20,9 @@ using Action = std::function<Result<int>()>;
 // Where the trailing command of a command line begins; see CommandContext::trailing_command.
 enum class TrailingCommand : std::uint8_t { none, from_first_word, after_dashes };
 
+// The headings under which the help lists the commands; `hidden` commands are not listed.
+enum class CommandGroup : std::uint8_t { jobs, display, administration, tools, hidden };
+
 struct Command;
 
 struct DeclaredCommand {
@@ -39,6 +42,7 @@ struct CommandContext {
 };
 
 struct Command {
+  CommandGroup group;
   const char* name;
   const char* summary;
   // Declares flags on `command` and returns the action. The action may refer to `context`.
@@ -46,7 +50,7 @@ struct Command {
   bool uses_harbour = false;
   bool needs_driver = false;  // in every use: the driver is queried before the flags are parsed
   TrailingCommand trailing = TrailingCommand::none;
-  // Output for the reader of stdout if the command fails with `code`; see acquire_failure_output().
+  // Text for the shell that evaluates stdout, if the command fails with `code`.
   std::string (*failure_output)(int code, std::span<const char* const> words) = nullptr;
 };
 
@@ -56,6 +60,11 @@ std::string format_command_help(const DeclaredCommand& declared);
 
 // Every command, in the order in which help shows them.
 std::span<const Command> commands();
+
+// The index in `words`, the words behind the command's name, where its trailing command begins (at
+// "--", if that precedes it); words.size() if there is none.
+std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind,
+                                  std::span<const char* const> words);
 
 // The error for an unknown command `name`, with a suggestion if a similar command exists.
 Error unknown_command_error(std::string_view name);
@@ -79,6 +88,8 @@ Action define_compat(Flags& command, const CommandContext& context);
 Action define_doctor(Flags& command, const CommandContext& context);
 Action define_setup(Flags& command, const CommandContext& context);
 Action define_help(Flags& command, const CommandContext& context);
+Action define_config(Flags& command, const CommandContext& context);
 Action define_completion(Flags& command, const CommandContext& context);
+Action define_complete(Flags& command, const CommandContext& context);
 
 }  // namespace berth

@@ -7,8 +7,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/suggestion.h"
 #include "base/text.h"
-#include "cli/suggestion.h"
 
 namespace berth {
 namespace {
@@ -88,6 +88,12 @@ constexpr std::array kFlagSynonyms{
     FlagSynonym{"--duration", "--time", "--time"},
     FlagSynonym{"--job-name", "--label", "--label"},
     FlagSynonym{"--continue", "--resume", "--resume"},
+    FlagSynonym{"-v", "--version", "--version"},
+    FlagSynonym{"-j", "--json", "--json"},
+    FlagSynonym{"-w", "--watch", "--watch"},
+    FlagSynonym{"-m", "--mem", "--mem"},
+    FlagSynonym{"-t", "--time", "--time"},
+    FlagSynonym{"-g", "--gpu", "-n (how many) or --gpu (which)"},
 };
 
 bool looks_like_flag(std::string_view word) {
@@ -128,7 +134,7 @@ Option& Flags::add(const char* names, const char* type, const char* help, ValueP
   option.name = all.substr(comma == std::string_view::npos ? 0 : comma + 1);
   option.type = type;
   option.help = help;
-  option.group = option.is_argument() ? "Arguments" : group_;
+  option.group = option.is_argument() && !group_.empty() ? "Arguments" : group_;
   option.parse = std::move(parse);
   return options_.emplace_back(std::move(option));
 }
@@ -207,7 +213,8 @@ Result<void> Flags::parse_argument(std::string_view word) {
     return option.is_argument() && option.parse && (option.repeatable || option.times_given == 0);
   });
   if (next == options_.end()) {
-    return fail(ErrorKind::usage, fmt::format("unexpected argument {}", in_quotes(word)));
+    return fail(ErrorKind::usage,
+                fmt::format("unexpected argument {}; see '{} --help'", in_quotes(word), usage_));
   }
   return store(*next, word);
 }
@@ -227,17 +234,22 @@ std::string Flags::suggest_flag(std::string_view name) const {
   return similar.empty() ? "" : similar + "?";
 }
 
+// The error for the flag `name`, which is a part of `word`.
+Error Flags::unknown_flag_error(std::string_view word, std::string_view name) const {
+  const std::string suggestion = suggest_flag(name);
+  const std::string remedy = suggestion.empty()
+                                 ? fmt::format("'{} --help' lists the options", usage_)
+                                 : fmt::format("did you mean {}", suggestion);
+  return {ErrorKind::usage, fmt::format("there is no option {}; {}", in_quotes(word), remedy)};
+}
+
 // Parses the flag at the front of `words`, and returns how many words it takes; 0: it is --help.
 Result<std::size_t> Flags::parse_flag(std::span<const char* const> words) {
   const FlagWord flag = split_flag(words.front());
   const auto option = std::find_if(options_.begin(), options_.end(),
                                    [&](const Option& one) { return one.is_flag(flag.name); });
-  if (option == options_.end()) {
-    const std::string suggestion = suggest_flag(flag.name);
-    return fail(ErrorKind::usage,
-                fmt::format("there is no option {}{}{}", in_quotes(words.front()),
-                            suggestion.empty() ? "" : "; did you mean ", suggestion));
-  }
+  if (option == options_.end())
+    return tl::make_unexpected(unknown_flag_error(words.front(), flag.name));
   if (option->value == Option::Value::none) {
     if (flag.value) return fail(ErrorKind::usage, fmt::format("{} takes no value", option->name));
     if (!option->parse) return 0;
@@ -275,7 +287,8 @@ Result<Flags::Asked> Flags::parse(std::span<const char* const> words) {
   }
   for (const Option& option : options_) {
     if (option.required && option.parse && option.times_given == 0)
-      return fail(ErrorKind::usage, fmt::format("{} is required", option.name));
+      return fail(ErrorKind::usage,
+                  fmt::format("{} is required; see '{} --help'", option.name, usage_));
   }
   if (check_) TRY(check_());
   return Asked::run;
@@ -284,7 +297,7 @@ Result<Flags::Asked> Flags::parse(std::span<const char* const> words) {
 std::string Flags::format_usage() const {
   std::string text = " [OPTIONS]";
   for (const Option& option : options_) {
-    if (!option.is_argument()) continue;
+    if (!option.is_argument() || option.group.empty()) continue;
     const bool many = option.repeatable || option.type == "...";
     const std::string name = option.name + (many ? "..." : "");
     text += option.required ? fmt::format(" {}", name) : fmt::format(" [{}]", name);
@@ -292,8 +305,8 @@ std::string Flags::format_usage() const {
   return text;
 }
 
-std::string Flags::format_help(std::string_view summary, std::string_view usage) const {
-  std::string text = fmt::format("{}\nUsage: {}{}\n", summary, usage, format_usage());
+std::string Flags::format_help(std::string_view summary) const {
+  std::string text = fmt::format("{}\nUsage: {}{}\n", summary, usage_, format_usage());
   std::vector<std::string> groups{"Arguments"};
   for (const Option& option : options_) {
     const bool known = std::find(groups.begin(), groups.end(), option.group) != groups.end();

@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -44,6 +45,8 @@ class Flags {
 
   Flags();  // declares -h, --help
 
+  // How the command is called ("berth run"), for the help and for errors.
+  void set_usage(std::string usage) { usage_ = std::move(usage); }
   // Sets the heading in the help for the flags declared from here on; "" hides them.
   void set_group(std::string heading) { group_ = std::move(heading); }
 
@@ -77,18 +80,19 @@ class Flags {
   const Option* find(std::string_view name) const;
   const std::vector<Option>& options() const { return options_; }
 
-  // The help of a command that is called as `usage` ("berth run").
-  std::string format_help(std::string_view summary, std::string_view usage) const;
+  std::string format_help(std::string_view summary) const;
 
  private:
   Option& add(const char* names, const char* type, const char* help, ValueParser parse);
   Result<void> store(Option& option, std::string_view text);
   Result<void> parse_argument(std::string_view word);
   Result<std::size_t> parse_flag(std::span<const char* const> words);
+  Error unknown_flag_error(std::string_view word, std::string_view name) const;
   std::string suggest_flag(std::string_view name) const;
   std::string format_usage() const;
 
   std::vector<Option> options_;
+  std::string usage_ = "berth";
   std::string group_ = "Options";
   std::function<Result<void>()> check_;
   std::string footer_;

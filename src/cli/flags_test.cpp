@@ -89,8 +89,9 @@ TEST(Flags, arguments_fill_in_order_and_behind_dashes_all_words_are_arguments) {
 TEST(Flags, errors_name_the_option) {
   EXPECT_EQ(Example().parse({"--labels", "x"}),
             "there is no option '--labels'; did you mean --label?");
-  EXPECT_EQ(Example().parse({"--lab=x"}), "there is no option '--lab=x'");
-  EXPECT_EQ(Example().parse({"-x"}), "there is no option '-x'");
+  EXPECT_EQ(Example().parse({"--lab=x"}),
+            "there is no option '--lab=x'; 'berth --help' lists the options");
+  EXPECT_EQ(Example().parse({"-x"}), "there is no option '-x'; 'berth --help' lists the options");
   EXPECT_EQ(Example().parse({"--label"}), "--label needs a value");
   EXPECT_EQ(Example().parse({"--json=yes"}), "--json takes no value");
   EXPECT_EQ(Example().parse({"--by", "week"}), "--by: 'week' is not one of user and job");
@@ -105,11 +106,11 @@ TEST(Flags, an_argument_too_many_or_too_few_is_an_error) {
   flags.add_choice("SHELL", "bash|zsh", "Shell", shell);
   flags.require();
   const std::vector<const char*> two{"bash", "zsh"};
-  EXPECT_EQ(flags.parse(two).error().message, "unexpected argument 'zsh'");
+  EXPECT_EQ(flags.parse(two).error().message, "unexpected argument 'zsh'; see 'berth --help'");
   Flags again;
   again.add_choice("SHELL", "bash|zsh", "Shell", shell);
   again.require();
-  EXPECT_EQ(again.parse({}).error().message, "SHELL is required");
+  EXPECT_EQ(again.parse({}).error().message, "SHELL is required; see 'berth --help'");
 }
 
 TEST(Flags, help_is_shown_whatever_follows) {
@@ -134,7 +135,8 @@ TEST(Flags, help_lists_the_options_by_group) {
   example.flags.set_group("");
   example.flags.add_flag("--hidden", one, "Help");
   example.flags.set_footer("The end.");
-  EXPECT_EQ(example.flags.format_help("Does it", "berth it"),
+  example.flags.set_usage("berth it");
+  EXPECT_EQ(example.flags.format_help("Does it"),
             "Does it\n"
             "Usage: berth it [OPTIONS] [FILE] [WORD...]\n"
             "\n"

@@ -2,6 +2,7 @@
 #include "cli/program.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
@@ -28,8 +29,18 @@ constexpr const char* kDescription =
     "berth lets people share the GPUs of a server safely.\n"
     "No root, no daemon, no configuration.";
 
+struct HelpGroup {
+  CommandGroup group;
+  const char* heading;
+};
+constexpr std::array kHelpGroups{HelpGroup{CommandGroup::jobs, "Jobs"},
+                                 HelpGroup{CommandGroup::display, "GPUs and history"},
+                                 HelpGroup{CommandGroup::administration, "Administration"},
+                                 HelpGroup{CommandGroup::tools, "Settings and shells"}};
+
 constexpr const char* kFooter =
-    "Environment:\n"
+    "Settings ('berth config' shows them; docs/configuration.md):\n"
+    "  ~/.config/berth.toml        yours; /etc/berth.toml is that of all users\n"
     "  BERTH_SIM=4x24GiB           simulated GPUs (or a file, see docs/simulated-driver.md)\n"
     "  BERTH_DIR=/tmp/berth        directory of the harbour, the same for all users of a host\n"
     "  BERTH_URL=redis://HOST      harbour of several hosts, in Redis (see docs/redis.md)\n"
@@ -45,16 +56,10 @@ int report_error(const Error& error) {
   return exit_code(error.kind);
 }
 
-// The error of a command line, with the command in front of it. A message with a ';' has a remedy
-// of its own; any other message refers to the help.
+// The error of a command line, with the command in front of it.
 Error usage_error(const Error& error, std::string_view command) {
-  if (error.kind != ErrorKind::usage) return error;
-  const char* const space = command.empty() ? "" : " ";
-  std::string text = fmt::format("{}{}{}", command, command.empty() ? "" : ": ", error.message);
-  if (text.find(';') == std::string::npos) {
-    text += fmt::format("; see 'berth {}{}--help'", command, space);
-  }
-  return {ErrorKind::usage, std::move(text)};
+  if (error.kind != ErrorKind::usage || command.empty()) return error;
+  return {ErrorKind::usage, fmt::format("{}: {}", command, error.message)};
 }
 
 // The index in `words` of the command's name; words.size() if there is none.
@@ -72,20 +77,6 @@ const Command* find_command(std::string_view name) {
 
 bool asks_for_help(std::string_view word) {
   return word == "-h" || word == "--help";
-}
-
-// The index in `words` where the trailing command begins, behind the flags; or words.size().
-std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind, Words words) {
-  if (kind == TrailingCommand::none) return words.size();
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--") return i;
-    if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
-    const Option* const flag = flags.find(word);
-    const bool has_value = i + 1 < words.size() && std::string_view(words[i + 1]) != "--";
-    if (flag != nullptr && flag->value == Option::Value::required && has_value) ++i;
-  }
-  return words.size();
 }
 
 // Output that could not be written (a full disk) must not look like success.
@@ -121,7 +112,7 @@ void add_url_flag(Flags& command) {
 int run_without_command(Words words) {
   Flags flags;
   bool version = false;
-  flags.add_flag("--version", version, "Show the version");
+  flags.add_flag("-V,--version", version, "Show the version");
   const auto asked = flags.parse(words);
   if (!asked) return report_error(usage_error(asked.error(), ""));
   if (*asked == Flags::Asked::run && !version) {
@@ -134,11 +125,12 @@ int run_without_command(Words words) {
 
 // Declares `called`, and all other commands if `called` shows them.
 void declare_commands(const Command& called, CommandContext& context) {
-  const bool shows_all = called.define == define_help || called.define == define_completion;
+  const bool shows_all = called.define == define_help || called.define == define_complete;
   for (const Command& command : commands()) {
     if (!shows_all && &command != &called) continue;
     context.commands.push_back({command});
     DeclaredCommand& declared = context.commands.back();
+    declared.flags.set_usage(fmt::format("berth {}", command.name));
     declared.action = command.define(declared.flags, context);
     if (command.uses_harbour) add_url_flag(declared.flags);
   }
@@ -170,19 +162,34 @@ int parse_and_run(const Command& called, Words words) {
 
 }  // namespace
 
-std::string format_program_help() {
-  std::string names;
-  for (const Command& command : commands()) {
-    names += format_help_entry(command.name, command.summary);
+std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind, Words words) {
+  if (kind == TrailingCommand::none) return words.size();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--") return i;
+    if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
+    const Option* const flag = flags.find(word);
+    const bool has_value = i + 1 < words.size() && std::string_view(words[i + 1]) != "--";
+    if (flag != nullptr && flag->value == Option::Value::required && has_value) ++i;
   }
-  return fmt::format("{}\nUsage: berth [OPTIONS] COMMAND\n\nOptions:\n{}{}\nCommands:\n{}\n{}\n",
-                     kDescription, format_help_entry("-h,--help", "Show this help"),
-                     format_help_entry("--version", "Show the version"), names, kFooter);
+  return words.size();
+}
+
+std::string format_program_help() {
+  std::string text = fmt::format("{}\nUsage: berth [OPTIONS] COMMAND\n", kDescription);
+  for (const auto& [group, heading] : kHelpGroups) {
+    text += fmt::format("\n{}:\n", heading);
+    for (const Command& command : commands()) {
+      if (command.group == group) text += format_help_entry(command.name, command.summary);
+    }
+  }
+  return fmt::format("{}\nOptions:\n{}{}\n{}\n", text,
+                     format_help_entry("-h,--help", "Show this help"),
+                     format_help_entry("-V,--version", "Show the version"), kFooter);
 }
 
 std::string format_command_help(const DeclaredCommand& declared) {
-  return declared.flags.format_help(declared.command.summary,
-                                    fmt::format("berth {}", declared.command.name));
+  return declared.flags.format_help(declared.command.summary);
 }
 
 int run_program(int argc, const char* const* argv) {

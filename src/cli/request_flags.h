@@ -13,7 +13,9 @@ namespace berth {
 // Whether the command has flags that limit the wait (--timeout, --no-wait).
 enum class WaitLimits : std::uint8_t { offered, none };
 
-// Declares the flags on `command`. Parsing fills in the result.
+// Declares the flags on `command`, which must outlive the parsing. Parsing fills in the result:
+// with the values of the flags, and with the defaults of the configuration for flags that are not
+// given.
 std::shared_ptr<RequestOptions> add_request_flags(Flags& command,
                                                   WaitLimits limits = WaitLimits::offered);
 

@@ -101,6 +101,7 @@ struct GpuSample {
   std::optional<Bytes> memory_total;
   std::optional<Bytes> memory_used;
   std::optional<unsigned> utilization_pct;
+  std::optional<double> power_w;
   std::vector<GpuProcess> processes;
   bool complete = false;         // `processes` contains all processes
   bool memory_is_hosts = false;  // as in Gpu

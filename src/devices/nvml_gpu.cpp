@@ -122,10 +122,15 @@ void read_utilization(const Api& api, DeviceReader& reader, Gpu& gpu) {
   gpu.memory_utilization_pct = utilization.memory;
 }
 
+void read_power(const Api& api, DeviceReader& reader, Gpu& gpu) {
+  unsigned milliwatts = 0;
+  if (reader.query(api.power_usage, &milliwatts)) gpu.power_w = milliwatts / 1000.0;
+}
+
 void read_measurements(const Api& api, DeviceReader& reader, Gpu& gpu) {
   unsigned value = 0;
   if (reader.query(api.temperature, 0, &value)) gpu.temperature_c = value;
-  if (reader.query(api.power_usage, &value)) gpu.power_w = value / 1000.0;
+  read_power(api, reader, gpu);
   int number = 0;
   if (reader.query(api.performance_state, &number) && number >= 0 && number < 16) {
     gpu.performance_state = static_cast<unsigned>(number);
@@ -189,15 +194,11 @@ GpuSample read_sample(const Api& api, Device device, HostContext& host) {
   DeviceReader reader(api, device, gpu);
   read_memory(api, reader, gpu);
   read_utilization(api, reader, gpu);
+  read_power(api, reader, gpu);
   read_gpu_processes(api, reader, device, host, gpu);
   read_host_memory(host, gpu);
-  return {"",
-          gpu.memory_total,
-          gpu.memory_used,
-          gpu.utilization_pct,
-          std::move(gpu.processes),
-          gpu.health == Health::ok,
-          gpu.memory_is_hosts};
+  return {"",          gpu.memory_total,         gpu.memory_used,          gpu.utilization_pct,
+          gpu.power_w, std::move(gpu.processes), gpu.health == Health::ok, gpu.memory_is_hosts};
 }
 
 Gpu make_unreadable_gpu(const Api& api, Return answer, GpuIndex index) {

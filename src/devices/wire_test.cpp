@@ -53,6 +53,19 @@ TEST(Wire, carries_a_snapshot_unchanged) {
   EXPECT_EQ(gpu.processes[0].lease, "abcd1234");
 }
 
+TEST(Wire, carries_a_sample_unchanged) {
+  GpuSample sample{"GPU-1", gib(24), mib(5), 97U, 12.5, {}, true, true};
+  using Samples = std::vector<GpuSample>;
+  const auto back = wire::unpack<Samples>(wire::pack(Result<Samples>({sample, GpuSample{}})));
+  ASSERT_TRUE(back && *back && (*back)->size() == 2);
+  EXPECT_EQ((**back)[0].uuid, "GPU-1");
+  EXPECT_EQ((**back)[0].memory_used, mib(5));
+  EXPECT_EQ((**back)[0].utilization_pct, 97U);
+  EXPECT_EQ((**back)[0].power_w, 12.5);
+  EXPECT_TRUE((**back)[0].complete && (**back)[0].memory_is_hosts);
+  EXPECT_EQ((**back)[1].power_w, std::nullopt);
+}
+
 TEST(Wire, carries_an_error) {
   const auto back =
       wire::unpack<Topology>(wire::pack(Result<Topology>(fail(ErrorKind::no_driver, "no driver"))));

@@ -310,6 +310,7 @@ class AcquireLoop {
       if (driver_poll_interval_) until = std::min(until, Clock::now() + *driver_poll_interval_);
       if (decision.recheck_after) until = std::min(until, Clock::now() + *decision.recheck_after);
       if (!decision.successor_bells.empty()) until = std::min(until, second_watcher_due);
+      if (callbacks_.on_sleep) callbacks_.on_sleep();
       if (poll_with_heartbeat(poll_fds, until)) {
         const bool others_notice = !decision.is_in_front && !harbour_.is_multi_host();
         if (!others_notice || is_any_ready(poll_fds, first_lease_bell)) return;

@@ -43,6 +43,8 @@ struct AcquireCallbacks {
   std::function<bool()> confirm_interrupt{};
   // Nothing has changed, but time has passed. Called about once a minute, for displays.
   std::function<void()> on_time_passed{};
+  // Nothing is left to do until something changes. Called often.
+  std::function<void()> on_sleep{};
 };
 
 // Waits until the request is granted. Returns the lease, or nothing if the wait was interrupted.

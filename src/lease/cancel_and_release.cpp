@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "cluster/store/hosts.h"
@@ -327,13 +328,14 @@ Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
   return release_selected_leases(std::move(locked), std::move(selection));
 }
 
-Result<std::vector<Record>> release_own_leases() {
+Result<std::vector<Record>> release_own_leases(const RecordFilter& filter) {
   LockedHarbour locked = TRY(lock_harbour());
   std::vector<Record> own = TRY(find_own_shell_leases(locked));
+  std::erase_if(own, [&](const Record& lease) { return !filter(lease); });
   return release_selected_leases(std::move(locked), {std::move(own), std::nullopt});
 }
 
-Result<std::vector<Record>> release_current_lease() {
+Result<std::vector<Record>> release_current_lease(pid_t shell) {
   LockedHarbour locked = TRY(lock_harbour());
   const std::string named(get_env_or_empty("BERTH_LEASE"));
   if (!named.empty()) {
@@ -346,6 +348,12 @@ Result<std::vector<Record>> release_current_lease() {
   std::vector<Record> own = TRY(find_own_shell_leases(locked));
   if (own.empty()) {
     return fail(ErrorKind::usage, "your shells hold no lease; 'berth status' lists all leases");
+  }
+  const auto is_of_shell = [shell](const Record& lease) {
+    return lease.pid == shell && lease.pid_namespace == pid_namespace();
+  };
+  if (std::any_of(own.begin(), own.end(), is_of_shell)) {
+    std::erase_if(own, [&](const Record& lease) { return !is_of_shell(lease); });
   }
   if (own.size() > 1) {
     return fail(ErrorKind::usage,

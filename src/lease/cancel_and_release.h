@@ -6,7 +6,9 @@
 // their own tickets and leases; root may end those of all users.
 #pragma once
 
+#include <functional>
 #include <string>
+#include <sys/types.h>
 #include <vector>
 
 #include "base/result.h"
@@ -34,12 +36,14 @@ struct NamedGpu {
 Result<std::vector<Record>> release_leases(const std::vector<std::string>& ids,
                                            const std::vector<NamedGpu>& gpus);
 
-// Releases all leases of this user's shells. Without a lease the result is empty.
-Result<std::vector<Record>> release_own_leases();
+// Releases all leases of this user's shells that `filter` accepts. Without such a lease the result
+// is empty. `filter` is called under the harbour's lock.
+Result<std::vector<Record>> release_own_leases(const std::function<bool(const Record&)>& filter =
+                                                   [](const Record&) { return true; });
 
 // Releases the lease that BERTH_LEASE names, or nothing if that lease has ended. Without
-// BERTH_LEASE, releases the only lease of this user's shells; ErrorKind::usage if there is not
-// exactly one.
-Result<std::vector<Record>> release_current_lease();
+// BERTH_LEASE, releases the lease of the process `shell`, or the only lease of this user's shells
+// if `shell` has none; ErrorKind::usage if there is not exactly one.
+Result<std::vector<Record>> release_current_lease(pid_t shell);
 
 }  // namespace berth

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <ctime>
 #include <fmt/format.h>
+#include <iterator>
 #include <pwd.h>
 #include <utility>
 #include <vector>
@@ -133,7 +134,9 @@ HistoryFilter resolve_host_filter(HistoryFilter filter, const HarbourLocation& l
   return filter;
 }
 
-Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter) {
+Report make_filtered_report(const CompactHistory& history, const HistoryFilter& filter,
+                            const std::vector<GpuIdentity>& present) {
+  const LeaseTable& table = history.table;
   ReportQuery query;
   query.since = filter.since;
   query.now = std::chrono::system_clock::now();
@@ -141,6 +144,10 @@ Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter
   for (const CompactLease& lease : table.leases()) first = std::min(first, lease.granted_ms);
   query.midnights =
       list_midnights(std::max(query.since, TimePoint(std::chrono::milliseconds(first))), query.now);
+  query.history_start = history.start;
+  const std::string& host = filter.lease_filter.host;
+  std::copy_if(present.begin(), present.end(), std::back_inserter(query.present),
+               [&](const GpuIdentity& gpu) { return host.empty() || gpu.host == host; });
   if (!filter.gpus.empty()) {
     query.includes_gpu = [&filter](std::string_view uuid, std::string_view index) {
       return is_gpu_in_list(filter.gpus, uuid, index);

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "archive/report.h"
 #include "lease/lease_history.h"
@@ -35,7 +36,9 @@ bool matches_history_filter(const HistoryEntry& entry, const HistoryFilter& filt
 // becomes a filter for all hosts, and a filter for another name matches nothing.
 HistoryFilter resolve_host_filter(HistoryFilter filter, const HarbourLocation& location);
 
-// The report of the leases that the filter selects, with days in this host's time zone.
-Report make_filtered_report(const LeaseTable& table, const HistoryFilter& filter);
+// The report of the leases that the filter selects, with days in this host's time zone. `present`
+// are the GPUs that the hosts have now; empty: unknown.
+Report make_filtered_report(const CompactHistory& history, const HistoryFilter& filter,
+                            const std::vector<GpuIdentity>& present);
 
 }  // namespace berth

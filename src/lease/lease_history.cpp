@@ -131,6 +131,7 @@ void mark_as_running(HistoryEntry& entry, TimePoint now) {
   for (HistoryGpu& gpu : entry.gpus) {
     gpu.peak.reset();
     gpu.utilization_pct.reset();
+    gpu.power_mw.reset();
   }
 }
 
@@ -180,6 +181,7 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
       if (used.utilization_pct) {
         one.utilization_pct = static_cast<unsigned>(round_positive(*used.utilization_pct));
       }
+      if (used.power_w) one.power_mw = static_cast<unsigned>(round_positive(1000 * *used.power_w));
     }
     if (const Gpu* gpu = find_gpu(gpus, uuid)) {
       one.index = to_string(gpu->index);

@@ -16,7 +16,7 @@ constexpr unsigned kMaxCount = 4096;  // of GPUs and of processes
 constexpr std::chrono::hours kMaxRunTime(24 * 3650);
 // A number without the right unit (8 for 8GiB) would share the GPU with all other jobs. A CUDA
 // context alone takes more than this.
-constexpr Bytes kMinReservation = mib(1);
+constexpr Bytes kMinReservation = mib(64);
 constexpr std::size_t kMaxTextBytes = 256;  // all viewers of the queue read these texts
 
 template <unsigned low, unsigned high>
@@ -138,8 +138,8 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
   add("--name", "TEXT", "Only GPUs with TEXT in their name, such as 3090", request.name,
       parse_name);
   declare("--mem", "SIZE",
-          "Share GPUs: reserve SIZE on each, such as 8GiB, or auto\n(what earlier runs of this job "
-          "needed)",
+          "Share GPUs: reserve SIZE on each, such as 8GiB, or auto\n(what earlier runs needed); "
+          "default: all, whole GPUs",
           [options](std::string_view text) -> Result<void> {
             options->request.memory = TRY(parse_memory(text));
             options->auto_memory = text == "auto";

@@ -13,6 +13,7 @@
 
 #include "base/configuration.h"
 #include "base/process.h"
+#include "base/read_file.h"
 #include "base/sha1.h"
 #include "base/text.h"
 
@@ -65,13 +66,20 @@ bool is_shell(const std::string& program) {
   return is_one_of(program, {"sh", "bash", "dash", "zsh", "ksh", "fish"});
 }
 
-// Commands that only prepare the work, and words of the shell that are not commands.
+bool is_number(std::string_view word) {
+  return !word.empty() && word.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// Commands that only prepare the work, and words of the shell that are not commands. A number is a
+// part of an expression or a pattern that split_commands() has taken for a command.
 bool is_setup_command(const std::string& program) {
   return is_one_of(program,
                    {"cd",    "export", "source", ".",     "set",      "ulimit", "module", "echo",
                     "mkdir", "sleep",  "conda",  "mamba", "umask",    "test",   "[",      "[[",
                     "true",  ":",      "unset",  "trap",  "printf",   "date",   "for",    "case",
-                    "done",  "select", "fi",     "esac",  "hostname", "}"});
+                    "done",  "select", "fi",     "esac",  "hostname", "}",      "exit",   "return",
+                    "wait",  "read",   "shift",  "break", "continue", "false"}) ||
+         is_number(program);
 }
 
 // Words of the shell that precede a command.
@@ -88,27 +96,29 @@ bool is_launcher(const std::string& program) {
 // A program that runs the command that follows it.
 struct Wrapper {
   std::string_view name;
-  std::string_view value_flags{};      // letters of flags whose value is the next word
-  std::size_t words_before_flags = 0;  // how many arguments stand before its flags
-  std::size_t words_after_flags = 0;   // and after them
+  std::string_view value_flags{};       // letters of flags whose value is the next word
+  std::string_view long_value_flags{};  // the same for long flags, separated by blanks
+  std::size_t words_before_flags = 0;   // how many arguments stand before its flags
+  std::size_t words_after_flags = 0;    // and after them
 };
 
 const Wrapper* find_wrapper(const Words& words) {
-  static constexpr std::array wrappers{Wrapper{"env", "uC"},
-                                       Wrapper{"nice", "n"},
-                                       Wrapper{"nohup"},
-                                       Wrapper{"time", "fo"},
-                                       Wrapper{"exec", "a"},
-                                       Wrapper{"stdbuf", "ioe"},
-                                       Wrapper{"setsid"},
-                                       Wrapper{"command"},
-                                       Wrapper{"eval"},
-                                       Wrapper{"timeout", "ks", 0, 1},
-                                       Wrapper{"ionice", "cn"},
-                                       Wrapper{"taskset", "", 0, 1},
-                                       Wrapper{"numactl", "NCmip"},
-                                       Wrapper{"conda", "np", 1},
-                                       Wrapper{"mamba", "np", 1}};
+  static constexpr std::array wrappers{
+      Wrapper{"env", "uC", "--unset --chdir"},
+      Wrapper{"nice", "n", "--adjustment"},
+      Wrapper{"nohup"},
+      Wrapper{"time", "fo", "--format --output"},
+      Wrapper{"exec", "a"},
+      Wrapper{"stdbuf", "ioe", "--input --output --error"},
+      Wrapper{"setsid"},
+      Wrapper{"command"},
+      Wrapper{"eval"},
+      Wrapper{"timeout", "ks", "--kill-after --signal", 0, 1},
+      Wrapper{"ionice", "cn", "--class --classdata"},
+      Wrapper{"taskset", "", "", 0, 1},
+      Wrapper{"numactl", "NCmip", "--cpunodebind --physcpubind --membind --interleave --preferred"},
+      Wrapper{"conda", "np", "--name --prefix", 1},
+      Wrapper{"mamba", "np", "--name --prefix", 1}};
   const std::string name = base_name(words.front());
   const auto* const found =
       std::find_if(wrappers.begin(), wrappers.end(),
@@ -116,6 +126,16 @@ const Wrapper* find_wrapper(const Words& words) {
   if (found == wrappers.end()) return nullptr;
   // "conda run" runs a command; "conda activate" does not.
   return found->words_before_flags > 0 && (words.size() < 2 || words[1] != "run") ? nullptr : found;
+}
+
+// Whether the value of a wrapper's flag is the next word.
+bool takes_next_word(const Wrapper& wrapper, const std::string& flag) {
+  if (!flag.starts_with("--"))
+    return flag.size() == 2 && wrapper.value_flags.find(flag[1]) != std::string::npos;
+  for (std::string_view rest = wrapper.long_value_flags; !rest.empty();) {
+    if (take_word(rest) == flag) return true;
+  }
+  return false;
 }
 
 // Removes wrappers, assignments and shell keywords before the program.
@@ -133,54 +153,92 @@ Words strip_wrappers(Words words) {
     if (wrapper == nullptr) break;
     drop(1 + wrapper->words_before_flags);
     while (!words.empty() && words.front().starts_with('-')) {
-      const std::string& flag = words.front();
-      const bool value =
-          flag.size() == 2 && wrapper->value_flags.find(flag[1]) != std::string::npos;
-      drop(value ? 2 : 1);
+      drop(takes_next_word(*wrapper, words.front()) ? 2 : 1);
     }
     drop(wrapper->words_after_flags);
   }
   return words;
 }
 
-// The commands of a line of shell, each as its words. Implements only as much of the shell's
-// grammar as is needed to find the programs.
-std::vector<Words> split_commands(std::string_view line) {
-  std::vector<Words> commands(1);
-  std::string word;
-  bool in_word = false;
-  const auto end_word = [&] {
-    if (in_word) commands.back().push_back(word);
-    word.clear();
-    in_word = false;
-  };
-  char quote = 0;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const char letter = line[i];
-    if (quote != 0) {
-      if (letter == quote) {
-        quote = 0;
-      } else {
-        word += letter;
-      }
-    } else if (letter == '\'' || letter == '"') {
-      quote = letter;
-      in_word = true;
-    } else if (letter == '\\' && i + 1 < line.size()) {
-      word += line[++i];
-      in_word = true;
+// Splits a line of shell into commands, each as its words. Implements only as much of the shell's
+// grammar as is needed to find the programs. Redirections and comments are left out.
+class CommandSplitter {
+ public:
+  explicit CommandSplitter(std::string_view line) : line_(line) {}
+
+  std::vector<Words> split() {
+    while (position_ < line_.size()) read_letter(line_[position_++]);
+    end_word();
+    return std::move(commands_);
+  }
+
+ private:
+  bool next_is(std::string_view letters) const {
+    return position_ < line_.size() && letters.find(line_[position_]) != std::string_view::npos;
+  }
+
+  void read_letter(char letter) {
+    if (letter == '\'' || letter == '"') {
+      read_quoted(letter);
+    } else if (letter == '\\' && position_ < line_.size()) {
+      add_letter(line_[position_++]);
+    } else if (letter == '#' && !in_word_) {
+      position_ = std::min(line_.size(), line_.find('\n', position_));
+    } else if (letter == '>' || letter == '<' || (letter == '&' && next_is(">"))) {
+      begin_redirection();
     } else if (letter == ' ' || letter == '\t') {
       end_word();
-    } else if (std::string_view(";&|\n()").find(letter) != std::string_view::npos) {
+    } else if (kSeparators.find(letter) != std::string_view::npos) {
       end_word();
-      if (!commands.back().empty()) commands.emplace_back();
+      is_target_ = false;
+      if (!commands_.back().empty()) commands_.emplace_back();
     } else {
-      word += letter;
-      in_word = true;
+      add_letter(letter);
     }
   }
-  end_word();
-  return commands;
+
+  void read_quoted(char quote) {
+    in_word_ = true;
+    while (position_ < line_.size() && line_[position_] != quote) word_ += line_[position_++];
+    ++position_;
+  }
+
+  // Reads the rest of an operator such as ">", "2>&1", "&>>" or "<<<": the next word is its target.
+  void begin_redirection() {
+    if (is_number(word_)) {  // the descriptor
+      word_.clear();
+      in_word_ = false;
+    }
+    end_word();
+    while (next_is("<>&|")) ++position_;
+    is_target_ = !next_is("(");  // not in "<(command)"
+  }
+
+  void add_letter(char letter) {
+    word_ += letter;
+    in_word_ = true;
+  }
+
+  void end_word() {
+    if (!in_word_) return;
+    if (!is_target_) commands_.back().push_back(word_);
+    is_target_ = false;
+    in_word_ = false;
+    word_.clear();
+  }
+
+  static constexpr std::string_view kSeparators = ";&|\n()";
+
+  std::string_view line_;
+  std::size_t position_ = 0;
+  std::vector<Words> commands_ = std::vector<Words>(1);
+  std::string word_;
+  bool in_word_ = false;
+  bool is_target_ = false;  // the word is the target of a redirection
+};
+
+std::vector<Words> split_commands(std::string_view line) {
+  return CommandSplitter(line).split();
 }
 
 // Adds the number of GPUs, and escapes bytes that are not UTF-8: types are stored as JSON, and must
@@ -406,7 +464,10 @@ bool are_commands_hidden() {
 }
 
 std::string public_command(const Words& words, bool hidden) {
-  return hidden ? base_name(words.front()) : join_text(words, " ");
+  if (hidden) return base_name(words.front());
+  // The shell before a line of `berth batch` says nothing, and takes the room of the command.
+  if (words.size() == 3 && words[0] == "/bin/sh" && words[1] == "-c") return words[2];
+  return join_text(words, " ");
 }
 
 JobType derive_job_type(const Words& command, unsigned count, bool hidden) {

@@ -17,7 +17,8 @@ struct JobType {
 // or if the settings cannot be read.
 bool are_commands_hidden();
 
-// The part of a command that other users see: all words or, if `hidden`, only the program.
+// The part of a command that other users see: all words (for a line of `berth batch`, which
+// /bin/sh -c runs, the line) or, if `hidden`, only the program.
 std::string public_command(const std::vector<std::string>& words, bool hidden);
 
 // The type of a command: the name of the program, and the path of its script or the name of its

@@ -50,6 +50,19 @@ TEST_F(JobTypeTest, shell_lines) {
   EXPECT_EQ(type_of_line("conda run -n torch python " + script_), expected);
   EXPECT_EQ(type_of_line("for seed in 1 2; do python " + script_ + " $seed; done"), expected);
   EXPECT_EQ(type_of_line("if [ -e x ]; then python " + script_ + "; fi"), expected);
+  EXPECT_EQ(type_of_line("true # not this; ls 2\npython " + script_), expected);
+}
+
+// A descriptor, the target of a redirection, or the value of a flag is not a program.
+TEST_F(JobTypeTest, is_not_a_number_or_a_file_of_output) {
+  const std::string expected = "python " + script_;
+  EXPECT_EQ(type_of_line("echo x >&2; exit 3"), "echo x; exit 3");
+  for (const char* before :
+       {"echo x >&2;", "true 2>&1;", "2>errors", ">>log 2>&1", "&>log", "<input", "exec 2>&- &&",
+        "echo $((1 + 2));", "x=$((1 + 2));", "timeout --signal KILL 2", "timeout -s 9 2",
+        "nice --adjustment 5", "timeout --kill-after=5 2h", "echo begin 2>log >&2;"}) {
+    EXPECT_EQ(type_of_line(std::string(before) + " python " + script_), expected) << before;
+  }
 }
 
 // The arguments of a launcher determine what runs, so two such commands have different types.
@@ -155,6 +168,8 @@ TEST_F(JobTypeTest, hidden_command_shows_only_the_program) {
   EXPECT_EQ(derive_line_job_type("cd x && python " + script_, 1, true).name, type);
   EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, true), "train");
   EXPECT_EQ(public_command({"/opt/bin/train", "secret"}, false), "/opt/bin/train secret");
+  EXPECT_EQ(public_command({"/bin/sh", "-c", "cd x && python a.py"}, true), "sh");
+  EXPECT_EQ(public_command({"/bin/sh", "-c", "cd x && python a.py"}, false), "cd x && python a.py");
 }
 
 // A type must be the same after it was written and read.

@@ -15,12 +15,20 @@ std::optional<Bytes> Usage::peak() const {
   return max_peak;
 }
 
+void UsageMeter::TimeAverage::add(std::optional<double> value, double elapsed_seconds) {
+  if (!value) return;
+  value_seconds += *value * elapsed_seconds;
+  seconds += elapsed_seconds;
+}
+
+std::optional<double> UsageMeter::TimeAverage::average() const {
+  return seconds > 0 ? std::optional(value_seconds / seconds) : std::nullopt;
+}
+
 UsageMeter::UsageMeter(const Record& lease, const std::vector<Gpu>& before)
-    : lease_(lease),
-      utilized_percent_seconds_(lease.uuids.size()),
-      measured_seconds_(lease.uuids.size()) {
+    : lease_(lease), utilization_pct_(lease.uuids.size()), power_w_(lease.uuids.size()) {
   for (const std::string& uuid : lease.uuids) {
-    usage_.gpus.push_back({uuid, std::nullopt, std::nullopt});
+    usage_.gpus.push_back({uuid, std::nullopt});
     GpuBaseline& baseline = baselines_.emplace_back();
     for (const Gpu& gpu : before) {
       if (gpu.uuid != uuid) continue;
@@ -93,16 +101,16 @@ void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::ti
       gpu.peak = std::max(gpu.peak.value_or(Bytes{}), *memory);
     }
     idle_ = idle_ && sample.utilization_pct == 0U;
-    if (!sample.utilization_pct) continue;
-    utilized_percent_seconds_[i] += *sample.utilization_pct * elapsed_seconds;
-    measured_seconds_[i] += elapsed_seconds;
-    if (measured_seconds_[i] > 0)
-      gpu.utilization_pct = utilized_percent_seconds_[i] / measured_seconds_[i];
+    utilization_pct_[i].add(sample.utilization_pct, elapsed_seconds);
+    power_w_[i].add(sample.power_w, elapsed_seconds);
+    gpu.utilization_pct = utilization_pct_[i].average();
+    gpu.power_w = power_w_[i].average();
   }
   ++usage_.samples;
   if (on_gpu) ++usage_.samples_on_gpu;
-  const bool has_measurement = std::any_of(measured_seconds_.begin(), measured_seconds_.end(),
-                                           [](double s) { return s > 0; });
+  const bool has_measurement =
+      std::any_of(usage_.gpus.begin(), usage_.gpus.end(),
+                  [](const GpuUsage& gpu) { return gpu.utilization_pct.has_value(); });
   if (!has_measurement) return;
   const auto idle =
       idle_ ? std::chrono::duration<double>(elapsed_seconds) : std::chrono::duration<double>(0);

@@ -1,4 +1,4 @@
-// Measures the memory and utilization of a lease's job from samples of the driver.
+// Measures the memory, utilization and power of a lease's job from samples of the driver.
 #pragma once
 
 #include <chrono>
@@ -15,7 +15,9 @@ namespace berth {
 struct GpuUsage {
   std::string uuid;
   std::optional<Bytes> peak;  // of the job's memory; absent: the job was never seen on it
-  std::optional<double> utilization_pct;  // the average utilization of the whole card
+  // The averages of the whole card.
+  std::optional<double> utilization_pct{};
+  std::optional<double> power_w{};
 };
 
 struct Usage {
@@ -53,6 +55,14 @@ class UsageMeter {
   bool idle() const { return idle_; }
 
  private:
+  // The average of a value over the time in which it was known.
+  struct TimeAverage {
+    double value_seconds = 0;
+    double seconds = 0;
+
+    void add(std::optional<double> value, double elapsed_seconds);
+    std::optional<double> average() const;
+  };
   struct GpuBaseline {
     std::set<std::int64_t> pids;
     std::optional<Bytes> used;
@@ -64,8 +74,8 @@ class UsageMeter {
   Record lease_;
   std::vector<GpuBaseline> baselines_;
   Usage usage_;
-  std::vector<double> utilized_percent_seconds_;  // for each GPU: utilization times seconds
-  std::vector<double> measured_seconds_;          // for each GPU
+  std::vector<TimeAverage> utilization_pct_;  // for each GPU
+  std::vector<TimeAverage> power_w_;          // for each GPU
   std::optional<Clock::time_point> last_sample_time_;
   bool idle_ = false;
 };

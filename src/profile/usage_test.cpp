@@ -41,7 +41,7 @@ GpuProcess process(std::int64_t pid, std::optional<Bytes> memory) {
 
 GpuSample make_sample(std::vector<GpuProcess> processes, std::optional<unsigned> utilization = 50,
                       Bytes used = gib(1)) {
-  return {"GPU-1", gib(24), used, utilization, std::move(processes), true};
+  return {"GPU-1", gib(24), used, utilization, std::nullopt, std::move(processes), true};
 }
 
 const UsageMeter::Clock::time_point kStart{};
@@ -114,6 +114,21 @@ TEST(UsageMeter, measures_utilization_and_idle_time) {
   EXPECT_TRUE(meter.idle());
   EXPECT_DOUBLE_EQ(*meter.usage().gpus[0].utilization_pct, 25);
   EXPECT_EQ(meter.usage().idle, 3000ms);
+}
+
+TEST(UsageMeter, averages_the_power_over_the_time_in_which_it_was_known) {
+  UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
+  const auto add = [&](std::optional<double> power_w, std::chrono::seconds time) {
+    GpuSample sample = make_sample({});
+    sample.power_w = power_w;
+    meter.add_sample({sample}, kStart + time);
+  };
+  add(50, 0s);
+  EXPECT_EQ(meter.usage().gpus[0].power_w, std::nullopt);
+  add(100, 3s);
+  add(std::nullopt, 60s);
+  add(300, 61s);
+  EXPECT_DOUBLE_EQ(*meter.usage().gpus[0].power_w, 150);
 }
 
 TEST(UsageMeter, unknown_is_not_idle) {

@@ -44,11 +44,10 @@ void detach_from_caller(const char* name) {
   ::prctl(PR_SET_NAME, name);
 }
 
-void close_all_but(std::initializer_list<int> kept) {
-  std::vector<int> sorted(kept);
-  std::sort(sorted.begin(), sorted.end());
+void close_all_but(std::vector<int> kept) {
+  std::sort(kept.begin(), kept.end());
   unsigned from = STDERR_FILENO + 1;
-  for (const int fd : sorted) {
+  for (const int fd : kept) {
     if (fd < static_cast<int>(from)) continue;
     if (static_cast<unsigned>(fd) > from) ::close_range(from, static_cast<unsigned>(fd) - 1, 0);
     from = static_cast<unsigned>(fd) + 1;
@@ -65,15 +64,17 @@ bool was_delivered(int pipe) {
   return got == 1;
 }
 
+enum class HoldEnd : std::uint8_t { owner_ended, released };
+
 // Returns when the owner ends, when the keeper gets SIGTERM, or when the lease was ended by its
 // user or by root.
-void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
-                           std::optional<Sampler>& sampler) {
+HoldEnd hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe* probe,
+                              std::optional<Sampler>& sampler) {
   // A driver that hangs must not delay the release.
   const UniqueFd interrupt = open_epoll({owner, lease.bell(), signals.fd()});
   if (probe != nullptr) {
     probe->set_interrupt(interrupt.get());
-    sampler.emplace(lease, SamplingRate::reporting);
+    if (!sampler) sampler.emplace(lease, SamplingRate::reporting);
   }
   RateLimiter rate_limiter;
   auto audit = Clock::now() + audit_interval(kAuditInterval);
@@ -87,27 +88,45 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
                                    {signals.fd(), POLLIN, 0}}};
     const auto ms = std::max(pause, std::chrono::milliseconds(0)).count();
     const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(ms));
-    if (watched[0].revents != 0) return;
+    if (watched[0].revents != 0) {
+      if (probe != nullptr) probe->set_interrupt(-1);
+      return HoldEnd::owner_ended;
+    }
     if (ready == 0 && Clock::now() < audit && !lease.is_ended()) continue;
     audit = Clock::now() + audit_interval(kAuditInterval);
     while (const auto info = signals.next()) {
-      if (info->ssi_signo == SIGTERM) return;
+      if (info->ssi_signo == SIGTERM) return HoldEnd::released;
     }
     rate_limiter.wait(owner);  // any local user can ring without end
     clear_rings(lease.bell());
-    if (lease.is_ended()) return;
+    if (lease.is_ended()) return HoldEnd::released;
     (void)lease.restore_if_deleted();  // tried again at the next audit
+  }
+}
+
+// Holds the lease for one owner after the other. `since_ticks`: when this process was started,
+// which is before the first owner got the GPUs.
+void hold_until_owners_end(Lease& lease, LeaseOwners& owners, std::uint64_t since_ticks,
+                           SignalQueue& signals, Probe* probe, std::optional<Sampler>& sampler) {
+  OwnerProcess owner = std::move(owners.first);
+  while (hold_until_owner_ends(lease, owner.handle.get(), signals, probe, sampler) ==
+         HoldEnd::owner_ended) {
+    const bool used = sampler && sampler->usage().samples_on_gpu > 0;
+    auto next = take_next_owner(owners, owner, since_ticks, used);
+    if (!next) return;
+    owner = std::move(*next);
   }
 }
 
 // The child's main function. `pipe` is readable when the parent has delivered the lease, and closed
 // without a byte if it could not.
-[[noreturn]] void run_keeper(Lease& lease, const OwnerProcess& owner, SignalQueue& signals,
-                             int pipe) {
+[[noreturn]] void run_keeper(Lease& lease, LeaseOwners& owners, SignalQueue& signals, int pipe) {
   detach_from_caller("berth-keeper");
   if (RedisHostStore* store = lease.harbour().store()) store->disconnect();
-  close_all_but(
-      {lease.bell(), owner.handle.get(), signals.fd(), pipe, lease.harbour().directory()});
+  std::vector<int> kept{lease.bell(), owners.first.handle.get(), signals.fd(), pipe,
+                        lease.harbour().directory()};
+  for (const OwnerProcess& successor : owners.successors) kept.push_back(successor.handle.get());
+  close_all_but(std::move(kept));
   std::optional<Sampler> sampler;
   const auto record = [&](Ending ending) {
     (void)archive_entry(lease.harbour().location(),
@@ -119,9 +138,10 @@ void hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Probe*
     ::_exit(0);
   }
   record(Ending::running);
+  const auto self = read_process_stat(::getpid());
   const auto probe = open_driver();
-  hold_until_owner_ends(lease, owner.handle.get(), signals, probe ? probe->get() : nullptr,
-                        sampler);
+  hold_until_owners_end(lease, owners, self ? self->start_ticks : 0, signals,
+                        probe ? probe->get() : nullptr, sampler);
   if (probe) (*probe)->close_session();
   lease.release();
   record(Ending::released);
@@ -165,7 +185,7 @@ void start_orphan_heartbeat(Lease& lease) {
   ::poll(&closed, 1, kDetachTimeoutMs);
 }
 
-Result<Keeper> Keeper::start(Lease& lease, const OwnerProcess& owner) {
+Result<Keeper> Keeper::start(Lease& lease, LeaseOwners& owners) {
   std::array<int, 2> pipe_ends{};
   if (::pipe2(pipe_ends.data(), O_CLOEXEC) != 0) {
     return fail(ErrorKind::io,
@@ -180,7 +200,7 @@ Result<Keeper> Keeper::start(Lease& lease, const OwnerProcess& owner) {
     return fail(ErrorKind::io, fmt::format("the keeper cannot be started: {}; check 'ulimit -u'",
                                            std::strerror(errno)));
   }
-  if (child == 0) run_keeper(lease, owner, signals, reading.get());
+  if (child == 0) run_keeper(lease, owners, signals, reading.get());
   return Keeper(std::move(writing));
 }
 

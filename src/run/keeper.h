@@ -10,8 +10,8 @@ namespace berth {
 class Keeper {
  public:
   // Forks the keeper: a process in its own session, without a terminal, that holds nothing but the
-  // bell. The lease ends when the owner ends, or by `berth release`.
-  static Result<Keeper> start(Lease& lease, const OwnerProcess& owner);
+  // bell. The lease ends when the last of its owners ends, or by `berth release`.
+  static Result<Keeper> start(Lease& lease, LeaseOwners& owners);
 
   // The shell has received the lease. If this is never called (berth was killed, or the reader of
   // its output is gone), the keeper releases the lease at once: a lease that was not delivered does

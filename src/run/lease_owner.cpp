@@ -1,12 +1,16 @@
-// Finds the shell that the calling process is a fork of; see lease_owner.h.
+// Finds the owners of a lease among the processes above this one; see lease_owner.h.
 #include "run/lease_owner.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <filesystem>
 #include <fmt/format.h>
+#include <string_view>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/process.h"
 #include "harbour/safe_directory.h"
@@ -14,11 +18,15 @@
 namespace berth {
 namespace {
 
-tl::unexpected<Error> no_owner_error(std::string_view why) {
+constexpr std::string_view kForRemedy = "name one with --for PID (in a shell: --for $$)";
+
+tl::unexpected<Error> no_owner_error(std::string_view why, std::string_view remedy) {
   return fail(ErrorKind::usage,
-              fmt::format("there is no process to own the lease: {}; name one with --for PID (in a "
-                          "shell: --for $$)",
-                          why));
+              fmt::format("there is no process to own the lease: {}; {}", why, remedy));
+}
+
+OwnerProcess open_owner(pid_t pid, const ProcessStat& stat) {
+  return {pid, open_process(pid), stat.name, stat.group, stat.session};
 }
 
 // The whole contents of a file in /proc/PID; nullopt if it cannot be read.
@@ -59,11 +67,11 @@ std::optional<OwnerProcess> find_fork_origin(const OwnerProcess& owner) {
   if (!stat || stat->ran_exec) return std::nullopt;
   const auto parent = read_process_stat(stat->parent);
   if (!parent) return std::nullopt;
-  OwnerProcess origin{stat->parent, open_process(stat->parent), parent->name};
+  OwnerProcess origin = open_owner(stat->parent, *parent);
   if (!is_same_program(owner.pid, origin.pid)) {
     const auto grandparent = read_process_stat(parent->parent);
     if (!grandparent || !is_same_program(owner.pid, parent->parent)) return std::nullopt;
-    origin = {parent->parent, open_process(parent->parent), grandparent->name};
+    origin = open_owner(parent->parent, *grandparent);
   }
   // PIDs are reused, so check that what was read belongs to these processes. If `owner` still runs,
   // its PID meant `owner` all the time. If a process still has the same parent, that parent did not
@@ -86,24 +94,29 @@ bool is_adoptive_parent(pid_t parent) {
   return ::getsid(parent) != session;
 }
 
-Result<OwnerProcess> find_calling_process() {
+Result<OwnerProcess> find_parent_of_self(std::string_view remedy) {
   constexpr std::string_view kCallerEnded = "the process that started berth has ended";
   const pid_t parent = ::getppid();
-  if (parent == 0) return no_owner_error("berth was started from outside this PID namespace");
-  if (is_adoptive_parent(parent)) return no_owner_error(kCallerEnded);
+  if (parent == 0) {
+    return no_owner_error("berth was started from outside this PID namespace", remedy);
+  }
+  if (is_adoptive_parent(parent)) return no_owner_error(kCallerEnded, remedy);
   const auto stat = read_process_stat(parent);
-  OwnerProcess owner{parent, open_process(parent), stat ? stat->name : ""};
-  if (::getppid() != parent)
-    return no_owner_error(
-        kCallerEnded);  // if it is still our parent, everything above was about our parent
-  if (!owner.handle) return no_owner_error(std::strerror(errno));
+  OwnerProcess owner = open_owner(parent, stat.value_or(ProcessStat{}));
+  // If it is still our parent, everything above was about our parent.
+  if (::getppid() != parent) return no_owner_error(kCallerEnded, remedy);
+  if (!owner.handle) return no_owner_error(std::strerror(errno), remedy);
+  if (has_ended(owner.handle)) return no_owner_error(kCallerEnded, remedy);
+  return owner;
+}
+
+OwnerProcess resolve_forks(OwnerProcess owner) {
   while (auto origin = find_fork_origin(owner)) owner = std::move(*origin);
-  if (has_ended(owner.handle)) return no_owner_error(kCallerEnded);
   return owner;
 }
 
 Result<OwnerProcess> open_named_process(pid_t pid) {
-  OwnerProcess owner{pid, open_process(pid), ""};
+  OwnerProcess owner{pid, open_process(pid), "", 0, 0};
   if (!owner.handle && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
     return fail(ErrorKind::usage, fmt::format("--for {}: {}", pid, std::strerror(errno)));
   }
@@ -123,10 +136,151 @@ Result<OwnerProcess> open_named_process(pid_t pid) {
   return owner;
 }
 
+// Whether the standard output of a process is this file; nullopt if that cannot be seen.
+std::optional<bool> prints_to(pid_t pid, const struct stat& file) {
+  struct stat output {};
+  if (::stat(fmt::format("/proc/{}/fd/1", pid).c_str(), &output) != 0) return std::nullopt;
+  return is_same_file(output, file);
+}
+
+// Whether `file` is a pipe that the process has open for reading.
+bool reads_pipe(pid_t pid, const struct stat& file) {
+  if (!S_ISFIFO(file.st_mode)) return false;
+  namespace fs = std::filesystem;
+  std::error_code problem;
+  fs::directory_iterator entry(fmt::format("/proc/{}/fd", pid), problem);
+  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
+    struct stat opened {};
+    struct stat link {};  // its mode has the directions in which the file is open
+    if (::stat(entry->path().c_str(), &opened) != 0 || !is_same_file(opened, file)) continue;
+    if (::lstat(entry->path().c_str(), &link) == 0 && (link.st_mode & S_IRUSR) != 0) return true;
+  }
+  return false;
+}
+
+// The parent of `child`, if that is in the same session. A parent in another session has adopted
+// the child, or is a service that ends with the child's session (sshd, cron), unless it shares the
+// output with the child (setsid) or reads it.
+std::optional<OwnerProcess> find_parent(const OwnerProcess& child, const struct stat& output) {
+  const auto stat = read_process_stat(child.pid);
+  const auto parent_stat = stat ? read_process_stat(stat->parent) : std::nullopt;
+  if (!parent_stat) return std::nullopt;
+  OwnerProcess parent = open_owner(stat->parent, *parent_stat);
+  const auto again = read_process_stat(child.pid);
+  if (!parent.handle || !again || again->parent != stat->parent || has_ended(child.handle)) {
+    return std::nullopt;
+  }
+  const bool connected = parent.session == child.session ||
+                         prints_to(parent.pid, output).value_or(false) ||
+                         reads_pipe(parent.pid, output);
+  if (!connected) return std::nullopt;
+  return parent;
+}
+
+// A shell with job control on this terminal, which runs each command in a process group of its own.
+bool is_interactive_shell(const OwnerProcess& process) {
+  return ::isatty(STDOUT_FILENO) != 0 && process.pid == process.session &&
+         process.group != ::getpgrp();
+}
+
+// The process above `writer` that reads the standard output of `writer` from a pipe.
+std::optional<OwnerProcess> find_reader_of(const OwnerProcess& writer) {
+  struct stat output {};
+  if (::stat(fmt::format("/proc/{}/fd/1", writer.pid).c_str(), &output) != 0) return std::nullopt;
+  auto process = find_parent(writer, output);
+  while (process && prints_to(process->pid, output).value_or(true)) {
+    process = find_parent(*process, output);
+  }
+  if (process && !reads_pipe(process->pid, output)) return std::nullopt;
+  return process;
+}
+
+void add_successor(LeaseOwners& owners, std::optional<OwnerProcess> process) {
+  if (!process || process->pid == owners.first.pid) return;
+  const auto& known = owners.successors;
+  const bool is_known = std::any_of(
+      known.begin(), known.end(), [&](const OwnerProcess& one) { return one.pid == process->pid; });
+  if (!is_known) owners.successors.push_back(std::move(*process));
+}
+
+bool was_left_behind(const ProcessStat& process, const OwnerProcess& owner) {
+  const bool is_relative =
+      owner.pid == owner.session ? process.session == owner.session : process.group == owner.group;
+  if (!is_relative) return false;
+  if (process.parent == 1) return true;
+  const auto parent = read_process_stat(process.parent);
+  return !parent || parent->session != process.session;
+}
+
+std::optional<OwnerProcess> find_orphan(const OwnerProcess& owner, std::uint64_t since_ticks) {
+  for (const pid_t pid : list_processes()) {
+    const auto stat = read_process_stat(pid);
+    if (!stat || stat->start_ticks < since_ticks || !was_left_behind(*stat, owner)) continue;
+    OwnerProcess orphan = open_owner(pid, *stat);
+    const auto again = read_process_stat(pid);
+    if (!orphan.handle || !again || again->start_ticks != stat->start_ticks) continue;
+    if (!has_ended(orphan.handle)) return orphan;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
-  return explicit_pid ? open_named_process(*explicit_pid) : find_calling_process();
+  if (explicit_pid) return open_named_process(*explicit_pid);
+  return resolve_forks(TRY(find_parent_of_self(kForRemedy)));
+}
+
+Result<LeaseOwners> find_output_owners(std::string_view remedy) {
+  const auto no_receiver = [&] {
+    return no_owner_error("the output leaves this session, which ends now", remedy);
+  };
+  struct stat output {};
+  if (::fstat(STDOUT_FILENO, &output) != 0) return no_owner_error(std::strerror(errno), remedy);
+  // Any process can read a file; and while a command runs, its shell may have the same file as
+  // standard output (dash). So what the script is cannot be seen from the output.
+  const bool is_file =
+      (S_ISREG(output.st_mode) || S_ISCHR(output.st_mode)) && ::isatty(STDOUT_FILENO) == 0;
+  std::optional<OwnerProcess> process = TRY(find_parent_of_self(remedy));
+  if (process->session != ::getsid(0) && !prints_to(process->pid, output).value_or(false) &&
+      !reads_pipe(process->pid, output)) {
+    return no_receiver();
+  }
+  OwnerProcess caller = resolve_forks(TRY(find_parent_of_self(remedy)));
+  while (process && prints_to(process->pid, output).value_or(true) &&
+         !is_interactive_shell(*process)) {
+    process = find_parent(*process, output);
+  }
+  if (!process && !is_file) return no_receiver();
+  const bool reads = process && reads_pipe(process->pid, output);
+  std::optional<OwnerProcess> parent;
+  if (process && !reads) {
+    process = resolve_forks(std::move(*process));
+    parent = find_parent(*process, output);
+  }
+  LeaseOwners owners{is_file ? std::move(caller) : std::move(*process)};
+  owners.followed_by_orphans = true;
+  add_successor(owners, is_file ? std::move(process) : std::move(caller));
+  add_successor(owners, std::move(parent));
+  add_successor(owners, find_reader_of(owners.first));
+  for (std::size_t i = 0; i < owners.successors.size(); ++i) {
+    add_successor(owners, find_reader_of(owners.successors[i]));
+  }
+  return owners;
+}
+
+std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
+                                            std::uint64_t since_ticks, bool used) {
+  if (owners.followed_by_orphans) {
+    if (auto orphan = find_orphan(ended, since_ticks)) return orphan;
+  }
+  if (used) return std::nullopt;
+  while (!owners.successors.empty()) {
+    OwnerProcess next = std::move(owners.successors.front());
+    owners.successors.erase(owners.successors.begin());
+    if (!has_ended(next.handle)) return next;
+  }
+  return std::nullopt;
 }
 
 }  // namespace berth

@@ -1,14 +1,16 @@
-// Finds the process that a lease of `berth acquire` belongs to: the shell that called berth, or the
-// process that --for names.
+// Finds the processes that a lease of `berth acquire` belongs to: the shell that called berth, the
+// process that --for names, or the process that gets what berth prints.
 //
 // A shell calls berth through forks of itself: $( ), ( ), pipes, < <( ). Such a fork ends at once,
 // and a lease bound to it would end with it. So the lease is bound to the process that the forks
 // came from.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <sys/types.h>
+#include <vector>
 
 #include "base/result.h"
 #include "base/unique_fd.h"
@@ -19,6 +21,8 @@ struct OwnerProcess {
   pid_t pid = 0;
   UniqueFd handle;   // a pidfd; readable for poll() when the process has ended
   std::string name;  // chosen by the process: pass it through printable() before it is shown
+  pid_t group = 0;   // its process group
+  pid_t session = 0;
 };
 
 // Without `explicit_pid`: the parent of this process; or, if that is a mere fork (no exec since) of
@@ -26,5 +30,30 @@ struct OwnerProcess {
 // be seen, or if `explicit_pid` is not a running process; permission if the process belongs to
 // another user and we are not root.
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid);
+
+// The processes that a lease belongs to, one after the other.
+struct LeaseOwners {
+  OwnerProcess first;
+  // Processes that the number of the GPU may have been passed on to, the nearest first.
+  std::vector<OwnerProcess> successors{};
+  // Whether processes that an owner has left behind in its process group own the lease next.
+  bool followed_by_orphans = false;
+};
+
+// The owners of a lease whose GPU is printed for a script, which may call berth through programs
+// that end at once (timeout, sh -c, xargs, a wrapper script). `first` is the nearest process above
+// this one that has another standard output: it reads what berth prints ($( ), popen), or has sent
+// it to another program. If the output goes into a file, `first` is what find_lease_owner() finds.
+// The successors may learn the GPU from it: the shell that it is a fork of, its parent unless
+// `first` reads the output itself, and each process that reads the standard output of another
+// owner. ErrorKind::usage, with `remedy` at its end, if the output leaves the session: no process
+// that stays would know of the lease.
+Result<LeaseOwners> find_output_owners(std::string_view remedy);
+
+// The next owner, after `ended` has ended, or nullopt: a process of the group of `ended` (of its
+// session, if it led that) that was started after `since_ticks` (see ProcessStat) and has lost its
+// parent; otherwise, if the lease's GPUs were not `used` yet, the next of the successors.
+std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
+                                            std::uint64_t since_ticks, bool used);
 
 }  // namespace berth

@@ -188,6 +188,50 @@ TEST(LeaseOwnerTest, accepts_an_explicit_process) {
   EXPECT_NE(gone.error().message.find("there is no such process"), std::string::npos);
 }
 
+// Owners with these successors, all children of this process that wait to be killed.
+class SuccessionTest : public testing::Test {
+ protected:
+  SuccessionTest() {
+    owners_.first = open_child();
+    owners_.successors.push_back(open_child());
+    owners_.successors.push_back(open_child());
+  }
+  ~SuccessionTest() override {
+    for (const pid_t child : children_) end(child);
+  }
+  SuccessionTest(const SuccessionTest&) = delete;
+  SuccessionTest& operator=(const SuccessionTest&) = delete;
+
+  static void end(pid_t child) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  LeaseOwners owners_;
+  std::vector<pid_t> children_;
+
+ private:
+  OwnerProcess open_child() {
+    children_.push_back(start_child());
+    auto owner = find_lease_owner(children_.back());
+    EXPECT_TRUE(owner);
+    return std::move(*owner);
+  }
+};
+
+TEST_F(SuccessionTest, an_unused_lease_goes_on_with_the_next_process_that_runs) {
+  end(children_[0]);
+  end(children_[1]);
+  const auto next = take_next_owner(owners_, owners_.first, 0, false);
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->pid, children_[2]);
+  EXPECT_FALSE(take_next_owner(owners_, *next, 0, false));
+}
+
+TEST_F(SuccessionTest, a_used_lease_ends_with_its_owner) {
+  end(children_[0]);
+  EXPECT_FALSE(take_next_owner(owners_, owners_.first, 0, true));
+}
+
 TEST(LeaseOwnerTest, rejects_invalid_pids) {
   for (const pid_t pid : {0, -1, 1 << 30}) {
     const auto owner = find_lease_owner(pid);

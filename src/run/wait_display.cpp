@@ -112,8 +112,9 @@ Result<std::variant<Lease, int>> acquire_with_display(Probe& probe, AcquireReque
   acquire_callbacks.on_wait =
       [&waits, show = std::move(acquire_callbacks.on_wait)](const WaitStatus& status) {
         show(status);
-        if (!std::exchange(waits, true)) unmap_code();
+        waits = true;
       };
+  acquire_callbacks.on_sleep = unmap_code;
   const std::optional<ProfileOptions> profile_options = request.profile_options;
   auto lease = acquire(probe, std::move(request), acquire_callbacks);
   display.finish();

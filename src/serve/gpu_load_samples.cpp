@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/json.h"
+#include "base/json_fields.h"
 #include "base/time_text.h"
 
 namespace berth::serve {
@@ -76,8 +76,8 @@ bool GpuLoadSamples::add_sample(const std::vector<Status>& hosts, TimePoint now)
   return true;
 }
 
-std::string GpuLoadSamples::all_json() const {
-  Json hosts = hosts_json(gpus_, [](const std::string& uuid, const auto& points) -> Json {
+Json GpuLoadSamples::all_hosts_json() const {
+  return hosts_json(gpus_, [](const std::string& uuid, const auto& points) -> Json {
     Json load = Json::array();
     Json memory = Json::array();
     for (const SamplePoint& point : points) {
@@ -88,9 +88,49 @@ std::string GpuLoadSamples::all_json() const {
             {"utilization_pct", std::move(load)},
             {"memory_used_mib", std::move(memory)}};
   });
+}
+
+std::string GpuLoadSamples::all_json() const {
   return to_ascii_json({{"interval_s", kSampleInterval.count()},
                         {"until", slot_ ? Json(format_iso_time(time_of(*slot_))) : Json(nullptr)},
-                        {"hosts", std::move(hosts)}});
+                        {"hosts", all_hosts_json()}});
+}
+
+std::string GpuLoadSamples::serialize() const {
+  return to_ascii_json({{"slot", or_null(slot_)}, {"hosts", all_hosts_json()}}) + "\n";
+}
+
+void GpuLoadSamples::restore(std::string_view text, TimePoint now) {
+  const Json json = parse_json(text).value_or(Json());
+  const auto slot = number_field<std::int64_t>(json, "slot");
+  const Json::Array* hosts = array_field(json, "hosts");
+  const std::int64_t present = slot_of(now);
+  if (!slot || *slot > present || present - *slot >= std::int64_t{kMaxSamples} || !hosts) return;
+  slot_ = slot;
+  count_ = kMaxSamples;
+  gpus_.clear();
+  for (const Json& host : *hosts) {
+    const Json::Array* gpus = array_field(host, "gpus");
+    if (gpus == nullptr) continue;
+    for (const Json& gpu : *gpus) restore_gpu(string_field(host, "host"), gpu);
+  }
+}
+
+// Samples before the first one of the file are unknown.
+void GpuLoadSamples::restore_gpu(const std::string& host, const Json& gpu) {
+  const std::string uuid = string_field(gpu, "uuid");
+  const Json::Array* load = array_field(gpu, "utilization_pct");
+  const Json::Array* memory = array_field(gpu, "memory_used_mib");
+  if (uuid.empty() || !load || !memory || load->size() != memory->size()) return;
+  auto& points = gpus_[{host, uuid}];
+  points.assign(kMaxSamples, {});
+  const std::size_t known = std::min(load->size(), kMaxSamples);
+  for (std::size_t i = 1; i <= known; ++i) {
+    SamplePoint& point = points[kMaxSamples - i];
+    const auto percent = (*load)[load->size() - i].as_unsigned();
+    if (percent && *percent <= 100) point.utilization_pct = static_cast<unsigned>(*percent);
+    point.memory_used_mib = (*memory)[memory->size() - i].as_unsigned();
+  }
 }
 
 std::string GpuLoadSamples::newest_json() const {

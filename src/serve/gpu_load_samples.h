@@ -8,8 +8,10 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/json.h"
 #include "status/status.h"
 
 namespace berth::serve {
@@ -17,7 +19,7 @@ namespace berth::serve {
 constexpr std::chrono::seconds kSampleInterval(10);
 constexpr std::size_t kMaxSamples = 360;
 
-// Kept in memory only. Used by one thread.
+// Used by one thread.
 class GpuLoadSamples {
  public:
   // Adds the state of the GPUs at `now`, if a sample is due: at most one in ten seconds. Returns
@@ -32,12 +34,19 @@ class GpuLoadSamples {
   std::string all_json() const;
   std::string newest_json() const;
 
+  // All samples as text for a file, and back. restore() ignores a text that is damaged, or whose
+  // newest sample is older than an hour or later than `now`.
+  std::string serialize() const;
+  void restore(std::string_view text, TimePoint now);
+
  private:
   struct SamplePoint {
     std::optional<unsigned> utilization_pct;
     std::optional<std::uint64_t> memory_used_mib;
   };
   void add_point();
+  Json all_hosts_json() const;
+  void restore_gpu(const std::string& host, const Json& gpu);
 
   // By host and UUID; every GPU has `count_` points.
   std::map<std::pair<std::string, std::string>, std::deque<SamplePoint>> gpus_;

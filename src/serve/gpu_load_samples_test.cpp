@@ -72,5 +72,49 @@ TEST(GpuLoadSamples, RestartsAfterAClockJump) {
   EXPECT_EQ(utilizations(history), json({3}));
 }
 
+TEST(GpuLoadSamples, AreRestoredWithUnknownSamplesForTheTimeBetween) {
+  GpuLoadSamples before;
+  before.add_sample(make_status("a", 55, mib(5)), at(0));
+  before.add_sample(make_status("a", 66, {}), at(10));
+  GpuLoadSamples after;
+  after.restore(before.serialize(), at(25));
+  after.add_sample(make_status("a", 77, mib(7)), at(40));
+  const json all = utilizations(after);
+  ASSERT_EQ(all.size(), kMaxSamples);
+  EXPECT_EQ(json(std::vector<json>(all.end() - 6, all.end())),
+            json({nullptr, 55, 66, nullptr, nullptr, 77}));
+  const json memory = json::parse(after.all_json())["hosts"][0]["gpus"][0]["memory_used_mib"];
+  EXPECT_EQ(json(std::vector<json>(memory.end() - 5, memory.end())),
+            json({5, nullptr, nullptr, nullptr, 7}));
+}
+
+TEST(GpuLoadSamples, DoesNotRestoreWhatIsOldDamagedOrFromTheFuture) {
+  GpuLoadSamples before;
+  before.add_sample(make_status("a", 55, {}), at(0));
+  const std::string text = before.serialize();
+  const auto restored = [](const std::string& file, TimePoint now) {
+    GpuLoadSamples samples;
+    samples.restore(file, now);
+    return json::parse(samples.all_json())["hosts"].size();
+  };
+  EXPECT_EQ(restored(text, at(3500)), 1U);
+  EXPECT_EQ(restored(text, at(3600)), 0U);
+  EXPECT_EQ(restored(text, at(-10)), 0U);
+  EXPECT_EQ(restored(text.substr(0, text.size() / 2), at(0)), 0U);
+  for (const char* damaged :
+       {"", "[]", "{}", R"({"slot": -1, "hosts": []})", R"({"slot": 180000000, "hosts": [7]})",
+        R"({"slot": 180000000, "hosts": [{"host": "h", "gpus": [{"uuid": 1}]}]})",
+        R"({"slot": 180000000, "hosts": [{"host": "h", "gpus": [
+            {"uuid": "a", "utilization_pct": [1, 2], "memory_used_mib": [1]}]}]})"}) {
+    EXPECT_EQ(restored(damaged, at(0)), 0U) << damaged;
+  }
+  GpuLoadSamples samples;
+  samples.restore(R"({"slot": 180000000, "hosts": [{"host": "h", "gpus": [
+      {"uuid": "a", "utilization_pct": [101, "x", 9], "memory_used_mib": [1, -1, 2]}]}]})",
+                  at(0));
+  const json all = utilizations(samples);
+  EXPECT_EQ(json(std::vector<json>(all.end() - 3, all.end())), json({nullptr, nullptr, 9}));
+}
+
 }  // namespace
 }  // namespace berth::serve

@@ -121,7 +121,7 @@ Result<std::string> report_document(const HistoryQuery& query) {
   const ParsedQuery parsed = TRY(parse_query(query, kReportParams));
   const CompactHistory history =
       TRY(read_merged_leases(parsed.where, parsed.history.since, parsed.history.lease_filter));
-  const Report report = make_filtered_report(history.table, parsed.history);
+  const Report report = make_filtered_report(history, parsed.history, query.snapshot->gpus);
   const std::string host = parsed.where.url ? parsed.history.lease_filter.host : kernel_host_name();
   return report_json(report, ReportBy::all, host, history.damaged, query.command_visibility);
 }

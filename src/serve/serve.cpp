@@ -132,7 +132,7 @@ Result<int> run_server(const ServeOptions& options) {
   server_to_notify = &server;
   std::thread server_thread([&] {
     server.run(signals.fd());
-    // The server keeps no state, so an immediate exit loses nothing. An orderly shutdown could hang
+    // An immediate exit loses only the samples of the last minute. An orderly shutdown could hang
     // as long as the driver does.
     const auto signal = signals.next();
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;

@@ -6,6 +6,7 @@
 #include <poll.h>
 #include <utility>
 
+#include "serve/load_file.h"
 #include "serve/metrics.h"
 #include "status/status_json.h"
 
@@ -18,6 +19,8 @@ constexpr std::chrono::milliseconds kViewedInterval(1000);
 // starting the driver again can take as long.
 constexpr std::chrono::milliseconds kIdleInterval(5000);
 constexpr std::size_t kMaxStreamedTickets = 200;
+// So much of the load history is lost when the server is killed.
+constexpr std::chrono::minutes kSaveInterval(1);
 
 // The data of an event must be one line.
 std::string without_newline(std::string text) {
@@ -37,7 +40,9 @@ StatusPoller::StatusPoller(SnapshotPublisher& publisher, ViewerActivity& viewer_
       viewer_activity_(viewer_activity),
       command_visibility_(std::move(command_visibility)),
       callbacks_(std::move(callbacks)),
-      counters_(wall_clock()) {}
+      counters_(wall_clock()) {
+  gpu_load_samples_.restore(read_load_file(harbour_location()), wall_clock());
+}
 
 void StatusPoller::render_status(const std::vector<Status>& hosts, ServeSnapshot& snapshot) const {
   snapshot.status = share_text(hosts_json(hosts, JsonForm::line, {command_visibility_, {}}));
@@ -67,10 +72,16 @@ void StatusPoller::render_samples(const Result<std::vector<Status>>& hosts,
                                   ServeSnapshot& snapshot) {
   const bool is_new_sample = hosts ? gpu_load_samples_.add_sample(*hosts, wall_clock())
                                    : gpu_load_samples_.add_unknown_sample(wall_clock());
-  if (!is_new_sample) return;
+  if (!is_new_sample && snapshot.samples) return;
   snapshot.samples = share_text(gpu_load_samples_.all_json());
   snapshot.sample = share_text(gpu_load_samples_.newest_json());
   ++snapshot.sample_version;
+}
+
+void StatusPoller::save_samples(Clock::time_point now) {
+  if (samples_saved_ && now - *samples_saved_ < kSaveInterval) return;
+  samples_saved_ = now;
+  write_load_file(harbour_location(), gpu_load_samples_.serialize());
 }
 
 void StatusPoller::render_metrics(const Result<std::vector<Status>>& hosts,
@@ -131,6 +142,7 @@ void StatusPoller::poll() {
   }
   read_history(now);
   render_samples(hosts, snapshot);
+  save_samples(now);
   render_metrics(hosts, snapshot);
   std::string problem = hosts ? "" : hosts.error().message;
   if (problem != snapshot.problem) {

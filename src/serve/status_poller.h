@@ -46,6 +46,7 @@ class StatusPoller {
   void render_status(const std::vector<Status>& hosts, ServeSnapshot& snapshot) const;
   void render_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
   void render_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
+  void save_samples(Clock::time_point now);
   void read_history(Clock::time_point now);
   void detect_endings(const std::vector<Status>& hosts, Clock::time_point now);
   void schedule_history_update(Clock::time_point time);
@@ -57,6 +58,7 @@ class StatusPoller {
   Callbacks callbacks_;
   StatusWatcher watcher_;
   GpuLoadSamples gpu_load_samples_;
+  std::optional<Clock::time_point> samples_saved_;
   LeaseCounters counters_;
   std::unique_ptr<HistoryFollower> history_follower_;  // null while the history cannot be read
   std::optional<TimePoint> last_success_;              // time of the last poll that succeeded

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/users.h"
+#include "harbour/location.h"
 
 namespace berth::serve {
 namespace {
@@ -67,10 +68,16 @@ std::string parent_directory(const std::string& path) {
   return slash == 0 || slash == std::string::npos ? "/" : path.substr(0, slash);
 }
 
-// Grants access to the folder above the harbour: systemd mounts the path when the server starts,
-// and if a user deletes the harbour and creates it again, the server must see the new one.
+// For changes, grants access to the folder above the harbour: systemd mounts the path when the
+// server starts, and if a user deletes the harbour and creates it again, the server must see the
+// new one. Otherwise only to the archive, for the load history; "-": if there is one at the start.
 std::string format_write_paths(const UnitOptions& options) {
-  if (!options.allow_changes) return "";
+  if (!options.allow_changes) {
+    const std::string archive = options.harbour.empty()
+                                    ? kDefaultArchive
+                                    : fmt::format("{}/{}", options.harbour, kArchiveInHarbour);
+    return fmt::format("ReadWritePaths={}\n", quote_unit_word("-" + archive, UnitContext::setting));
+  }
   if (options.harbour.empty()) return "ReadWritePaths=/tmp /var/tmp\n";
   return fmt::format("ReadWritePaths={}\n",
                      quote_unit_word(parent_directory(options.harbour), UnitContext::setting));

@@ -38,9 +38,12 @@ TEST(Unit, does_not_isolate_tmp_proc_users_or_devices) {
   }
 }
 
-TEST(Unit, has_write_access_only_with_allow_changes) {
-  EXPECT_PRED2(unit_lacks, format_unit(options()), "ReadWritePaths");
+TEST(Unit, has_write_access_to_the_harbour_only_with_allow_changes) {
+  EXPECT_PRED2(unit_has, format_unit(options()), "\nReadWritePaths=-/var/tmp/berth\n");
   UnitOptions some = options();
+  some.harbour = "/srv/a b/harbour";
+  EXPECT_PRED2(unit_has, format_unit(some), "\nReadWritePaths=\"-/srv/a b/harbour/archive\"\n");
+  some.harbour.clear();
   some.allow_changes = true;
   EXPECT_PRED2(unit_has, format_unit(some), "\nReadWritePaths=/tmp /var/tmp\n");
   some.harbour = "/srv/a b/harbour/";

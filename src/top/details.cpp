@@ -15,7 +15,7 @@ namespace berth::top {
 namespace {
 
 constexpr std::size_t kNameWidth = 15;
-constexpr std::size_t kPlotHeight = 3;
+constexpr std::size_t kMinPlotHeight = 3;
 
 // Lines with a name at the left and a wrapped text at the right.
 class FactList {
@@ -42,6 +42,7 @@ class FactList {
   }
   void add_blank_line() { lines_.emplace_back(); }
   void add(StyledLine line) { lines_.push_back(std::move(line)); }
+  std::size_t size() const { return lines_.size(); }
   std::vector<StyledLine> take_lines() { return std::move(lines_); }
 
  private:
@@ -121,17 +122,17 @@ std::string process_text(const AttributedProcess& attributed) {
                                                                                       : "display"));
 }
 
-void add_plot(FactList& facts, const char* title, const Series& series,
-              const RenderContext& context) {
-  const std::size_t width = std::clamp<std::size_t>(context.canvas.width - kNameWidth - 3, 10, 120);
-  const auto plot = tall_plot(series.columns(width), width, kPlotHeight, context.canvas.charset);
+void add_plot(FactList& facts, const char* title, const Series& series, ValueStyle style,
+              std::size_t height, const RenderContext& context) {
+  const std::size_t width = std::max<std::size_t>(context.canvas.width - kNameWidth - 3, 10);
+  auto plot = tall_plot(series.columns(width), width, height, style, context.canvas.charset);
   facts.add_blank_line();
   for (std::size_t i = 0; i < plot.size(); ++i) {
     const std::string name = i == 0                 ? fmt::format("{} 100%", title)
                              : i + 1 == plot.size() ? "0%"
                                                     : "";
     StyledLine line = make_line(Style::dim, fmt::format(" {} ", align_right(name, kNameWidth - 1)));
-    facts.add(line.add(Style::notice, plot[i]));
+    facts.add(std::move(line.append(std::move(plot[i]))));
   }
 }
 
@@ -142,6 +143,17 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   const GpuState state = row.gpu->state_reason.state;
   facts.add("state", berth::to_string(state), style_of(state));
   facts.add("", row.gpu->state_reason.reason, style_of(state));
+  for (const Record& lease : row.host->leases) {
+    if (!view.has_lease(lease.id)) continue;
+    facts.add("lease",
+              fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
+                          end_text(lease, RowDetail::leases, context.now).text,
+                          lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
+                          format_minutes(lease.granted, context.now), record_title(lease)));
+  }
+  for (const AttributedProcess& one : view.processes) {
+    facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
+  }
   facts.add("name", gpu.name.value_or(std::string(kAbsent)));
   facts.add("UUID", gpu.uuid.value_or(std::string(kAbsent)));
   facts.add("host", row.host->host);
@@ -150,7 +162,8 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   facts.add("utilization", fmt::format("GPU {}, memory {}", format_value(gpu.utilization_pct, "%"),
                                        format_value(gpu.memory_utilization_pct, "%")));
   facts.add("temperature",
-            format_value(gpu.temperature_c, context.canvas.charset == Charset::utf8 ? "°C" : "C"));
+            format_value(gpu.temperature_c, context.canvas.charset == Charset::utf8 ? "°C" : "C"),
+            temperature_style(gpu.temperature_c));
   facts.add("power", fmt::format("{}{}", format_value(gpu.power_w, " W"),
                                  gpu.performance_state ? fmt::format(", performance state P{}",
                                                                      *gpu.performance_state)
@@ -158,29 +171,39 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   if (gpu.compute_mode) facts.add("compute mode", mode_text(*gpu.compute_mode));
   if (gpu.display_active == true) facts.add("display", "drives a display");
   if (view.drain) facts.add_time("drained", view.drain->since);
-  for (const Record& lease : row.host->leases) {
-    if (!view.has_lease(lease.id)) continue;
-    facts.add("lease",
-              fmt::format("{}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
-                          lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                          format_age(lease.granted, context.now), record_title(lease)));
-  }
-  for (const AttributedProcess& one : view.processes) {
-    facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
-  }
   if (const GpuSeries* gpu_series = context.history.find(*row.host, gpu)) {
-    add_plot(facts, "memory", gpu_series->memory, context);
-    add_plot(facts, "util", gpu_series->utilization, context);
+    // Two plots, each below a blank line, use the lines that the facts, the head of the screen (two
+    // lines), the title with a blank line, the line below the plots and the foot leave.
+    const std::size_t taken = facts.size() + 8;
+    const std::size_t left_over = context.canvas.height - std::min(context.canvas.height, taken);
+    const std::size_t height = std::max(left_over / 2, kMinPlotHeight);
+    add_plot(facts, "memory", gpu_series->memory, memory_style, height, context);
+    add_plot(facts, "util", gpu_series->utilization, load_style, height, context);
     facts.add("", fmt::format("the last {}", format_duration(context.history.duration())),
               Style::dim);
   }
   return facts.take_lines();
 }
 
+void add_end(FactList& facts, const Record& lease, const RenderContext& context) {
+  const auto end = find_lease_end(lease, context.now);
+  if (!end) {
+    facts.add("ends", "unknown: not announced with --time, and not known from earlier runs");
+    return;
+  }
+  facts.add("ends",
+            fmt::format("{} ({}), {}", end_text(lease, RowDetail::compact, context.now).text,
+                        format_local_time(end->at),
+                        end->source == EndSource::announced ? "announced with --time"
+                                                            : "estimated from earlier runs"),
+            end->overdue ? Style::warning : Style::plain);
+}
+
 std::vector<StyledLine> lease_details(const Row& row, const RenderContext& context) {
   const Record& lease = *row.lease;
   FactList facts(context);
-  facts.add(lease.uuids.size() == 1 ? "GPU" : "GPUs", format_gpu_list(lease, *row.host));
+  add_end(facts, lease, context);
+  facts.add(lease.uuids.size() == 1 ? "GPU" : "GPUs", format_lease_gpus(lease, *row.host));
   facts.add("share", lease.request.memory
                          ? format_size(*lease.request.memory) + " on each GPU, shared with others"
                          : "exclusive");
@@ -190,9 +213,6 @@ std::vector<StyledLine> lease_details(const Row& row, const RenderContext& conte
                           : "job (berth run); the lease ends with the job");
   facts.add_time("requested", lease.since);
   facts.add_time("granted", lease.granted);
-  if (const auto ends = lease.expected_end()) {
-    facts.add("expected end", fmt::format("{} (from --time)", format_local_time(*ends)));
-  }
   if (const auto idle = idle_since(lease, context.now)) {
     facts.add("idle", fmt::format("no utilization for {}", format_age(*idle, context.now)),
               Style::warning);
@@ -212,13 +232,13 @@ std::vector<StyledLine> lease_details(const Row& row, const RenderContext& conte
 std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& context) {
   const TicketStatus& ticket = *row.ticket;
   FactList facts(context);
+  facts.add("starts",
+            ticket.starts && *ticket.starts > context.now
+                ? fmt::format("in about {} ({})", format_minutes(context.now, *ticket.starts),
+                              format_local_time(*ticket.starts))
+                : "unknown");
   facts.add("position", fmt::format("{} of {}", ticket.position, row.host->queue.size()));
   facts.add("waiting for", ticket.reason);
-  facts.add("expected start",
-            ticket.starts && *ticket.starts > context.now
-                ? fmt::format("{}, in about {}", format_local_time(*ticket.starts),
-                              format_age(context.now, *ticket.starts))
-                : "unknown");
   add_record(facts, ticket.record, *row.host);
   facts.add_time("waiting since", ticket.record.since);
   return facts.take_lines();
@@ -248,7 +268,10 @@ std::vector<StyledLine> help_lines(Charset charset) {
       Help{"arrows, j k", "select a GPU, lease or ticket (also PgUp, PgDn, Home, End)"},
       Help{"Tab", "switch between GPUs and queue"},
       Help{"Enter", "show details of the selection; Esc or Enter goes back"},
-      Help{"s", "sort GPUs by index, user, memory or utilization"},
+      Help{"mouse", "click: select; double click: details; wheel: scroll"},
+      Help{"", "hold Shift to select text, as in other full-screen programs"},
+      Help{"s", "sort by index, user, memory, utilization, or free GPUs first"},
+      Help{"v", "rows of the list: as many as fit, compact, leases, or processes"},
       Help{"f or /", "show only users whose name contains the text; Esc shows all"},
       Help{"c", "cancel the selected ticket, if it is yours (asks first)"},
       Help{"r", "release the selected lease, if your shell holds it (asks first)"},
@@ -257,9 +280,9 @@ std::vector<StyledLine> help_lines(Charset charset) {
       Help{"q", "quit"},
   };
   std::vector<StyledLine> lines;
-  const auto add_legend = [&](Style style, const char* name, const char* text) {
+  const auto add_legend = [&](Style style, const char* name, std::string text) {
     StyledLine line = make_line(style, fmt::format(" {}", align_left(name, kNameWidth)));
-    lines.push_back(line.add(Style::plain, text));
+    lines.push_back(line.add(Style::plain, std::move(text)));
   };
   for (const Help& key : keys) add_legend(Style::bold, key.keys, key.effect);
   lines.emplace_back();
@@ -272,9 +295,24 @@ std::vector<StyledLine> help_lines(Charset charset) {
              "the driver does not report whether it is in use");
   lines.emplace_back();
   const bool utf8 = charset == Charset::utf8;
-  lines.push_back(make_line(
-      Style::plain, fmt::format(" memory: {} used  {} reserved  {} free", utf8 ? "██" : "##",
-                                utf8 ? "░░" : "==", utf8 ? "··" : "..")));
+  add_legend(Style::plain, "memory",
+             utf8 ? "██ used  ░░ reserved  ·· free" : "## used  == reserved  .. free");
+  StyledLine load =
+      make_line(Style::plain, fmt::format(" {}", align_left("utilization", kNameWidth)));
+  lines.push_back(load.add(Style::dim, "under 5%  ")
+                      .add(Style::notice, "under 50%  ")
+                      .add(Style::good, "under 85%  ")
+                      .add(Style::warning, "85% or more"));
+  StyledLine heat =
+      make_line(Style::plain, fmt::format(" {}", align_left("temperature", kNameWidth)));
+  const std::string unit = utf8 ? "°C" : "C";
+  lines.push_back(heat.add(Style::plain, fmt::format("under 80{}  ", unit))
+                      .add(Style::warning, fmt::format("80{} or more  ", unit))
+                      .add(Style::bad, fmt::format("90{} or more", unit)));
+  add_legend(Style::plain, "ends in 40m", "announced with --time");
+  add_legend(Style::plain, "ends in ~40m", "estimated from earlier runs");
+  add_legend(Style::warning, "5m overdue", "the announced or estimated end has passed");
+  add_legend(Style::plain, "CPU, RAM", "of the host on which berth top runs");
   return lines;
 }
 

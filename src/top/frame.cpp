@@ -6,9 +6,10 @@
 #include <fmt/format.h>
 #include <iterator>
 
-#include "base/time_text.h"
 #include "status/status_format.h"
 #include "top/details.h"
+#include "top/head.h"
+#include "top/plot_panel.h"
 #include "top/row_lines.h"
 
 namespace berth::top {
@@ -32,38 +33,6 @@ Lines wrapped_lines(Style style, const std::string& text, const Canvas& canvas) 
     begin = end + 1;
   }
   return lines;
-}
-
-std::string gpus_text(const TopSnapshot& snapshot) {
-  Status all;
-  for (const Status& host : snapshot.hosts) {
-    all.gpus.insert(all.gpus.end(), host.gpus.begin(), host.gpus.end());
-  }
-  return format_gpu_counts(all);
-}
-
-StyledLine head_line(const Model& model, const Canvas& canvas, TimePoint now) {
-  const TopSnapshot& snapshot = model.snapshot();
-  StyledLine line;
-  if (snapshot.hosts.size() == 1) {
-    const Status& host = snapshot.hosts.front();
-    line.add(Style::bold, fmt::format(" {}", canvas.escape(host.host)));
-    line.add(Style::plain, fmt::format("  {}", format_gpu_counts(host)));
-    line.add(Style::dim, fmt::format("  {}", canvas.escape(format_driver(host))));
-  } else {
-    line.add(Style::bold, " berth top");
-    if (snapshot.last_success)
-      line.add(Style::dim, fmt::format("  {} hosts", snapshot.hosts.size()));
-  }
-  if (snapshot.hosts.size() > 1) line.add(Style::plain, fmt::format("  {}", gpus_text(snapshot)));
-  StyledLine end = make_line(Style::plain, " ");
-  if (model.paused()) end.add(Style::warning, "paused  ");
-  end.add(Style::dim, format_local_time(now).substr(11) + " ");
-  const std::size_t room = canvas.width - std::min(canvas.width, end.width());
-  line = truncate_line(std::move(line), room, canvas.charset);
-  line.add(Style::plain, std::string(room - line.width(), ' '));
-  std::move(end.pieces.begin(), end.pieces.end(), std::back_inserter(line.pieces));
-  return line;
 }
 
 Lines problem_lines(const Model& model, const Canvas& canvas, TimePoint now) {
@@ -95,6 +64,9 @@ StyledLine keys_line(const Model& model, const Canvas& canvas) {
     hints.push_back({"h", "help"});
     hints.push_back({"Enter", "details"});
     hints.push_back({"s", fmt::format("sort ({})", to_string(model.sort()))});
+    hints.push_back({"v", model.chosen_detail()
+                              ? fmt::format("view ({})", to_string(*model.chosen_detail()))
+                              : std::string("view")});
     hints.push_back({"f", model.filter().empty()
                               ? std::string("filter")
                               : fmt::format("filter ({})", canvas.escape(model.filter()))});
@@ -147,6 +119,21 @@ std::size_t scroll_offset(std::size_t offset, std::optional<std::size_t> selecte
   return std::min(offset, total - height);
 }
 
+// What a click on a row selects: the row, or the GPU, lease or ticket above that it belongs to.
+std::optional<RowKey> click_target(const std::vector<Row>& rows, std::size_t i) {
+  while (!rows[i].is_selectable()) {
+    if (i == 0 || rows[i].kind == RowKind::host) return std::nullopt;
+    --i;
+  }
+  return make_row_key(rows[i]);
+}
+
+// Says how many lines are not visible.
+StyledLine more_line(std::size_t above, std::size_t below) {
+  return make_line(Style::dim, below > 0 ? fmt::format("   {} more lines below", below)
+                                         : fmt::format("   {} more lines above", above));
+}
+
 // The rows that fit in `height`. If some do not, the last line says how many are below or above.
 Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& offset,
                  std::size_t height, const RenderContext& context) {
@@ -162,13 +149,9 @@ Lines pane_lines(const std::vector<Row>& rows, const Model& model, std::size_t& 
   for (std::size_t i = offset; i < offset + visible_rows; ++i) {
     lines.push_back(row_line(rows[i], context));
     lines.back().selected = selected == i;
+    lines.back().target = click_target(rows, i);
   }
-  if (!all) {
-    const std::size_t below = rows.size() - offset - visible_rows;
-    lines.push_back(make_line(Style::dim, below > 0
-                                              ? fmt::format("   {} more lines below", below)
-                                              : fmt::format("   {} more lines above", offset)));
-  }
+  if (!all) lines.push_back(more_line(offset, rows.size() - offset - visible_rows));
   return lines;
 }
 
@@ -220,6 +203,11 @@ Lines list_lines(Model& model, std::size_t height, const RenderContext& context)
   if (has_gap) lines.emplace_back();
   lines.push_back(make_line(Style::dim, queue_title(model)));
   append(lines, pane_lines(model.queue(), model, scroll.queue, queue_pane_height - 1, context));
+  const std::size_t left_over = height - std::min(height, lines.size() + 1);
+  auto panel =
+      plot_panel(model.gpu_rows(), context.history, context.canvas, left_over, context.now);
+  if (!panel.empty()) lines.emplace_back();
+  append(lines, std::move(panel));
   return lines;
 }
 
@@ -227,12 +215,13 @@ Lines list_lines(Model& model, std::size_t height, const RenderContext& context)
 Lines page_lines(Model& model, const std::string& title, Lines text, std::size_t height) {
   std::size_t& page = model.scroll().page;
   const std::size_t free_height = height - std::min<std::size_t>(height, 2);
-  page = std::min(page, text.size() - std::min(text.size(), free_height));
-  model.scroll().step = std::max<std::size_t>(free_height / 2, 1);
+  const bool all = text.size() <= free_height;
+  const std::size_t visible = all ? text.size() : std::max<std::size_t>(free_height, 1) - 1;
+  page = std::min(page, text.size() - visible);
+  model.scroll().step = std::max<std::size_t>(visible / 2, 1);
   Lines lines{make_line(Style::bold, fmt::format(" {}", title)), StyledLine{}};
-  for (std::size_t i = page; i < std::min(page + free_height, text.size()); ++i) {
-    lines.push_back(std::move(text[i]));
-  }
+  for (std::size_t i = page; i < page + visible; ++i) lines.push_back(std::move(text[i]));
+  if (!all) lines.push_back(more_line(page, text.size() - page - visible));
   return lines;
 }
 
@@ -259,11 +248,15 @@ Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canva
         make_line(Style::plain, truncate_text(text, canvas.width, canvas.charset)));
     return frame;
   }
-  frame.lines.push_back(head_line(model, canvas, now));
+  append(frame.lines, head_lines(model, canvas, now));
   append(frame.lines, problem_lines(model, canvas, now));
   auto foot = foot_lines(model, canvas);
   const std::size_t height = canvas.height - frame.lines.size() - foot.size();
-  const ColumnWidths columns = compute_column_widths(model.snapshot(), canvas);
+  constexpr std::size_t kTitles = 3;  // of the GPUs and of the queue, with a blank line between
+  if (model.mode() == Mode::list || model.mode() == Mode::filter) {
+    model.fit_list(height - std::min(height, kTitles));
+  }
+  const ColumnWidths columns = compute_column_widths(model.snapshot(), model.detail(), canvas, now);
   auto body = body_lines(model, height, {canvas, columns, history, now, model.viewer()});
   body.resize(height);
   append(frame.lines, std::move(body));

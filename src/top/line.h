@@ -2,12 +2,16 @@
 #pragma once
 
 #include <algorithm>
+#include <iterator>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/terminal.h"
 #include "base/text.h"
+#include "top/rows.h"
 
 namespace berth::top {
 
@@ -19,9 +23,19 @@ struct StyledText {
 struct StyledLine {
   std::vector<StyledText> pieces{};
   bool selected = false;
+  std::optional<RowKey> target{};  // what a click on the line selects
 
   StyledLine& add(Style style, std::string text) {
     if (!text.empty()) pieces.push_back({style, std::move(text)});
+    return *this;
+  }
+  // Like add(), but continues the last piece if that has the same style.
+  void extend(Style style, std::string_view text) {
+    if (pieces.empty() || pieces.back().style != style) pieces.push_back({style, ""});
+    pieces.back().text += text;
+  }
+  StyledLine& append(StyledLine other) {
+    std::move(other.pieces.begin(), other.pieces.end(), std::back_inserter(pieces));
     return *this;
   }
   std::size_t width() const {

@@ -18,6 +18,22 @@ void erase_character(std::string& text) {
   }
 }
 
+// The key of the GPU on which the lease of the key is shown; nullopt if it is not the key of a
+// lease.
+std::optional<RowKey> gpu_key_of(RowKey key) {
+  if (key.kind != RowKind::lease) return std::nullopt;
+  key.kind = RowKind::gpu;
+  key.id.clear();
+  return key;
+}
+
+// automatic, compact, leases, processes, automatic
+std::optional<RowDetail> next_detail(std::optional<RowDetail> detail) {
+  if (!detail) return RowDetail::compact;
+  if (*detail == RowDetail::processes) return std::nullopt;
+  return static_cast<RowDetail>(static_cast<std::uint8_t>(*detail) + 1);
+}
+
 }  // namespace
 
 void Model::set_snapshot(std::shared_ptr<const TopSnapshot> snapshot) {
@@ -40,18 +56,22 @@ std::vector<const Row*> Model::selectable_rows() const {
   return all;
 }
 
-// The same GPU, lease or ticket stays selected, wherever its row is now. If it is gone, the row
-// that is now at its position is selected.
+// The same GPU, lease or ticket stays selected, wherever its row is now. If it has no row any more,
+// the GPU of the lease is selected, or the row that is now at its position.
 void Model::rebuild_rows() {
-  gpu_rows_ = make_gpu_rows(*shown_snapshot_, sort_, filter_);
-  queue_ = make_queue_rows(*shown_snapshot_, filter_);
+  gpu_rows_ = make_gpu_rows(*shown_snapshot_, sort_, filter_, detail_);
+  queue_ = make_queue_rows(*shown_snapshot_, filter_, shows_reasons_);
   const auto all = selectable_rows();
-  const auto same = std::find_if(
-      all.begin(), all.end(), [&](const Row* row) { return make_row_key(*row) == selected_key_; });
-  if (same != all.end()) {
+  const auto find = [&](const std::optional<RowKey>& key) {
+    return std::find_if(all.begin(), all.end(),
+                        [&](const Row* row) { return make_row_key(*row) == key; });
+  };
+  if (const auto same = find(selected_key_); same != all.end()) {
     selected_index_ = static_cast<std::size_t>(same - all.begin());
     return;
   }
+  const auto gpu = find(selected_key_ ? gpu_key_of(*selected_key_) : std::nullopt);
+  if (gpu != all.end()) selected_index_ = static_cast<std::size_t>(gpu - all.begin());
   selected_index_ = all.empty() ? 0 : std::min(selected_index_, all.size() - 1);
   selected_key_ = all.empty() ? std::nullopt : std::optional(make_row_key(*all[selected_index_]));
   // The details page (or the question above it) would suddenly be about another row: close it.
@@ -67,9 +87,46 @@ const Row* Model::selected() const {
   return all.empty() ? nullptr : all[std::min(selected_index_, all.size() - 1)];
 }
 
-void Model::select(const Row& row) {
-  selected_key_ = make_row_key(row);
+void Model::select(const RowKey& key) {
+  selected_key_ = key;
   rebuild_rows();
+}
+
+void Model::fit_list(std::size_t height) {
+  struct Layout {
+    RowDetail detail;
+    bool shows_reasons;
+  };
+  std::vector<Layout> layouts;
+  for (const bool shows_reasons : {true, false}) {
+    for (const RowDetail detail : {RowDetail::processes, RowDetail::leases, RowDetail::compact}) {
+      if (!chosen_detail_ || *chosen_detail_ == detail) layouts.push_back({detail, shows_reasons});
+    }
+  }
+  const auto fits = [&](const Layout& layout) {
+    const auto queue = make_queue_rows(*shown_snapshot_, filter_, layout.shows_reasons).size();
+    const auto gpus = make_gpu_rows(*shown_snapshot_, sort_, filter_, layout.detail).size();
+    return gpus + (layout.shows_reasons ? queue : std::min(queue, height / 3)) <= height;
+  };
+  const auto found = std::find_if(layouts.begin(), layouts.end(), fits);
+  const Layout& layout = found == layouts.end() ? layouts.back() : *found;
+  if (layout.detail == detail_ && layout.shows_reasons == shows_reasons_) return;
+  detail_ = layout.detail;
+  shows_reasons_ = layout.shows_reasons;
+  rebuild_rows();
+}
+
+void Model::handle_click(const std::optional<RowKey>& target, bool is_double) {
+  if (!target || (mode_ != Mode::list && mode_ != Mode::filter)) return;
+  const auto all = selectable_rows();
+  const bool exists = std::any_of(all.begin(), all.end(),
+                                  [&](const Row* row) { return make_row_key(*row) == *target; });
+  if (!exists) return;  // it ended after the screen was drawn
+  notice_.reset();
+  select(*target);
+  if (!is_double) return;
+  mode_ = Mode::details;
+  scroll_.page = 0;
 }
 
 void Model::move_selection(std::ptrdiff_t by) {
@@ -78,7 +135,7 @@ void Model::move_selection(std::ptrdiff_t by) {
   const auto last = static_cast<std::ptrdiff_t>(all.size()) - 1;
   const auto to =
       std::clamp<std::ptrdiff_t>(static_cast<std::ptrdiff_t>(selected_index_) + by, 0, last);
-  select(*all[static_cast<std::size_t>(to)]);
+  select(make_row_key(*all[static_cast<std::size_t>(to)]));
 }
 
 // Selects the first row of the other pane: GPUs or queue.
@@ -88,15 +145,17 @@ void Model::switch_pane() {
   const auto& other = now->ticket == nullptr ? queue_ : gpu_rows_;
   const auto found =
       std::find_if(other.begin(), other.end(), [](const Row& row) { return row.is_selectable(); });
-  if (found != other.end()) select(*found);
+  if (found != other.end()) select(make_row_key(*found));
 }
 
 bool Model::handle_movement(const KeyPress& input) {
   const auto step = static_cast<std::ptrdiff_t>(scroll_.step);
   constexpr std::ptrdiff_t kAll = 1'000'000;
   std::ptrdiff_t by = 0;
+  const bool wheel = input.kind == KeyKind::wheel_up || input.kind == KeyKind::wheel_down;
   if (input.kind == KeyKind::up || input.text == "k") by = -1;
   if (input.kind == KeyKind::down || input.text == "j") by = 1;
+  if (wheel) by = (input.kind == KeyKind::wheel_up ? -1 : 1) * (mode_ == Mode::list ? 1 : 3);
   if (input.kind == KeyKind::page_up) by = -step;
   if (input.kind == KeyKind::page_down) by = step;
   if (input.kind == KeyKind::first || input.text == "g") by = -kAll;
@@ -130,8 +189,8 @@ void Model::edit_filter(const KeyPress& input) {
   if (input.kind == KeyKind::erase) erase_character(filter_);
   if (input.kind == KeyKind::text && filter_.size() < kMaxFilterLength) filter_ += input.text;
   // Arrow keys move the selection while the user types.
-  if (input.kind == KeyKind::up) move_selection(-1);
-  if (input.kind == KeyKind::down) move_selection(1);
+  if (input.kind == KeyKind::up || input.kind == KeyKind::wheel_up) move_selection(-1);
+  if (input.kind == KeyKind::down || input.kind == KeyKind::wheel_down) move_selection(1);
   rebuild_rows();
 }
 
@@ -149,6 +208,8 @@ Model::KeyResult Model::handle_confirmation(const KeyPress& input) {
 }
 
 Model::KeyResult Model::handle_key(const KeyPress& input) {
+  const bool wheel = input.kind == KeyKind::wheel_up || input.kind == KeyKind::wheel_down;
+  if (mode_ == Mode::confirm && wheel) return {};  // not an answer to the question
   notice_.reset();
   if (mode_ == Mode::filter) {
     edit_filter(input);
@@ -186,15 +247,23 @@ Model::KeyResult Model::handle_command(const KeyPress& input) {
     ask_confirmation(make_cancel_action(*row, viewer_));
   } else if (key == "r" && row != nullptr) {
     ask_confirmation(make_release_action(*row, viewer_));
-  } else if (list && key == "s") {
-    sort_ = next_sort_order(sort_);
-    rebuild_rows();
-  } else if (list && (key == "f" || key == "/")) {
-    mode_ = Mode::filter;
-  } else if (list && input.kind == KeyKind::tab) {
-    switch_pane();
+  } else if (list) {
+    handle_list_command(input);
   }
   return {};
+}
+
+void Model::handle_list_command(const KeyPress& input) {
+  if (input.text == "s") {
+    sort_ = next_sort_order(sort_);
+    rebuild_rows();
+  } else if (input.text == "v") {
+    chosen_detail_ = next_detail(chosen_detail_);  // fit_list() makes the rows
+  } else if (input.text == "f" || input.text == "/") {
+    mode_ = Mode::filter;
+  } else if (input.kind == KeyKind::tab) {
+    switch_pane();
+  }
 }
 
 }  // namespace berth::top

@@ -28,11 +28,17 @@ enum class KeyKind : std::uint8_t {
   erase,
   tab,
   text,  // a printable character
+  wheel_up,
+  wheel_down,
+  click,
+  double_click,
 };
 
+// A key, or an action of the mouse.
 struct KeyPress {
   KeyKind kind = KeyKind::text;
-  std::string text{};  // one character in UTF-8
+  std::string text{};    // one character in UTF-8
+  std::size_t line = 0;  // of the screen: where the mouse was clicked
 };
 
 enum class Mode : std::uint8_t { list, details, help, filter, confirm };
@@ -58,6 +64,15 @@ class Model {
   };
   KeyResult handle_key(const KeyPress& input);
 
+  // A click on a line that shows `target` selects it, a double click opens its details.
+  void handle_click(const std::optional<RowKey>& target, bool is_double);
+
+  // Chooses what the list shows, so that `height` lines have room for it: first the processes are
+  // left out, then the rows of leases (see RowDetail::compact), unless the user has chosen the
+  // rows; then the reasons of tickets. A queue without its reasons may be longer than its third of
+  // `height`.
+  void fit_list(std::size_t height);
+
   // The next key removes the notice.
   void set_notice(Notice notice) { notice_ = std::move(notice); }
 
@@ -72,6 +87,9 @@ class Model {
   // Whether the details are shown, also while the user must confirm an action from there.
   bool details_open() const { return mode_ == Mode::details || previous_mode_ == Mode::details; }
   SortOrder sort() const { return sort_; }
+  RowDetail detail() const { return detail_; }
+  // What the user has chosen; nullopt: by the size of the screen.
+  std::optional<RowDetail> chosen_detail() const { return chosen_detail_; }
   const std::string& filter() const { return filter_; }
   bool paused() const { return paused_; }
   uid_t viewer() const { return viewer_; }
@@ -92,13 +110,14 @@ class Model {
   void show_snapshot(std::shared_ptr<const TopSnapshot> snapshot);
   std::vector<const Row*> selectable_rows() const;
   void move_selection(std::ptrdiff_t by);
-  void select(const Row& row);
+  void select(const RowKey& key);
   void switch_pane();
   bool handle_movement(const KeyPress& input);
   void ask_confirmation(const Result<PendingAction>& action);
   void edit_filter(const KeyPress& input);
   KeyResult handle_confirmation(const KeyPress& input);
   KeyResult handle_command(const KeyPress& input);
+  void handle_list_command(const KeyPress& input);
 
   uid_t viewer_;
   std::shared_ptr<const TopSnapshot> shown_snapshot_ = std::make_shared<const TopSnapshot>();
@@ -110,6 +129,9 @@ class Model {
   Mode mode_ = Mode::list;
   Mode previous_mode_ = Mode::list;
   SortOrder sort_ = SortOrder::index;
+  RowDetail detail_ = RowDetail::leases;
+  std::optional<RowDetail> chosen_detail_;
+  bool shows_reasons_ = true;  // of tickets
   std::string filter_;
   bool paused_ = false;
   std::optional<Notice> notice_;

@@ -65,7 +65,110 @@ TEST_F(ModelTest, sorts_with_the_unknown_last) {
   EXPECT_EQ(model_.sort(), SortOrder::utilization);
   EXPECT_EQ(gpus(), (std::vector<std::string>{"1", "2", "0", "3"}));
   type_keys(model_, "s");
+  EXPECT_EQ(model_.sort(), SortOrder::free_first);
+  EXPECT_EQ(gpus(), (std::vector<std::string>{"3", "0", "1", "2"}));
+  type_keys(model_, "s");
   EXPECT_EQ(gpus(), (std::vector<std::string>{"0", "1", "2", "3"}));
+}
+
+TEST_F(ModelTest, the_list_has_as_many_rows_as_fit) {
+  TopSnapshot next = make_snapshot();
+  add_process(next.hosts[0], 1, "bbbbbbbb", 4712);
+  model_.set_snapshot(share_snapshot(next));
+  // 4 GPUs, 3 leases, 1 process, and 2 tickets with their reasons.
+  const auto rows = [&](std::size_t height) {
+    model_.fit_list(height);
+    return std::pair(model_.gpu_rows().size(), model_.queue().size());
+  };
+  EXPECT_EQ(rows(12), std::pair(8UL, 4UL));
+  EXPECT_EQ(rows(11), std::pair(7UL, 4UL));
+  EXPECT_EQ(rows(10), std::pair(4UL, 4UL));
+  EXPECT_EQ(rows(8), std::pair(4UL, 4UL));
+  EXPECT_EQ(rows(7), std::pair(4UL, 2UL));
+  EXPECT_EQ(rows(1), std::pair(4UL, 2UL));
+  EXPECT_EQ(model_.gpu_rows()[0].inline_lease->id, "aaaaaaaa");
+  EXPECT_EQ(model_.gpu_rows()[3].inline_lease, nullptr);
+}
+
+TEST_F(ModelTest, v_chooses_the_rows_whatever_fits) {
+  TopSnapshot next = make_snapshot();
+  add_process(next.hosts[0], 1, "bbbbbbbb", 4712);
+  model_.set_snapshot(share_snapshot(next));
+  std::vector<std::size_t> sizes;
+  for (int i = 0; i < 4; ++i) {
+    type_keys(model_, "v");
+    model_.fit_list(100);
+    sizes.push_back(model_.gpu_rows().size());
+  }
+  EXPECT_EQ(sizes, (std::vector<std::size_t>{4, 7, 8, 8}));
+  EXPECT_FALSE(model_.chosen_detail());
+  type_keys(model_, "vv");
+  model_.fit_list(1);
+  EXPECT_EQ(model_.gpu_rows().size(), 7U);
+}
+
+TEST_F(ModelTest, a_shared_gpu_has_a_line_for_each_lease_also_in_a_compact_list) {
+  TopSnapshot next = make_snapshot();
+  Record second = record("eeeeeeee", kOther, "python second.py");
+  second.request.memory = gib(4);
+  add_lease(next.hosts[0], {0}, second);
+  add_process(next.hosts[0], 3, "", 4713);  // a stranger
+  next.hosts[0].gpus[2].state_reason = {GpuState::drained, "drained by root"};
+  model_.set_snapshot(share_snapshot(next));
+  model_.fit_list(1);
+  std::vector<RowKind> kinds;
+  for (const Row& row : model_.gpu_rows()) kinds.push_back(row.kind);
+  const auto g = RowKind::gpu;
+  EXPECT_EQ(kinds, (std::vector{g, RowKind::lease, g, g, RowKind::note, g}));
+  EXPECT_EQ(model_.gpu_rows()[5].inline_process->process.pid, 4713);
+}
+
+TEST_F(ModelTest, the_gpu_of_a_lease_is_selected_if_the_lease_has_no_row_any_more) {
+  type_keys(model_, "jjj");
+  EXPECT_EQ(selected(), "lease bbbbbbbb");
+  model_.fit_list(1);
+  EXPECT_EQ(selected(), "gpu GPU-1");
+  EXPECT_EQ(notice(), "");
+}
+
+TEST_F(ModelTest, a_click_selects_and_a_double_click_shows_details) {
+  const RowKey lease = make_row_key(model_.gpu_rows()[3]);
+  model_.handle_click(lease, false);
+  EXPECT_EQ(selected(), "lease bbbbbbbb");
+  EXPECT_EQ(model_.mode(), Mode::list);
+  model_.handle_click(std::nullopt, true);  // on an empty line
+  EXPECT_EQ(selected(), "lease bbbbbbbb");
+  EXPECT_EQ(model_.mode(), Mode::list);
+  model_.handle_click(make_row_key(model_.queue()[0]), true);
+  EXPECT_EQ(selected(), "ticket cccccccc");
+  EXPECT_EQ(model_.mode(), Mode::details);
+  model_.handle_click(lease, false);  // the list is not shown
+  EXPECT_EQ(selected(), "ticket cccccccc");
+}
+
+TEST_F(ModelTest, a_click_on_a_line_whose_lease_has_ended_changes_nothing) {
+  const RowKey lease = make_row_key(model_.gpu_rows()[3]);
+  TopSnapshot next = make_snapshot();
+  next.hosts[0].leases.pop_back();
+  for (const std::size_t i : {1UL, 2UL}) next.hosts[0].gpus[i].view.leases.clear();
+  model_.set_snapshot(share_snapshot(next));
+  model_.handle_click(lease, true);
+  EXPECT_EQ(selected(), "gpu GPU-0");
+  EXPECT_EQ(model_.mode(), Mode::list);
+}
+
+TEST_F(ModelTest, the_wheel_moves_the_selection_and_answers_no_question) {
+  model_.handle_key({KeyKind::wheel_down});
+  EXPECT_EQ(selected(), "lease aaaaaaaa");
+  model_.handle_key({KeyKind::wheel_up});
+  EXPECT_EQ(selected(), "gpu GPU-0");
+  type_keys(model_, "r");
+  ASSERT_EQ(model_.mode(), Mode::confirm);
+  model_.handle_key({KeyKind::wheel_down});
+  model_.handle_click(make_row_key(model_.gpu_rows()[3]), true);
+  EXPECT_EQ(model_.mode(), Mode::confirm);
+  EXPECT_EQ(selected(), "gpu GPU-0");
+  EXPECT_TRUE(type_keys(model_, "y").action);
 }
 
 TEST_F(ModelTest, the_filter_works_while_it_is_typed) {

@@ -65,7 +65,7 @@ Result<const Record*> find_lease(const Row& row, uid_t viewer) {
 
 }  // namespace
 
-std::string format_gpu_list(const Record& lease, const Status& host) {
+std::string format_lease_gpus(const Record& lease, const Status& host) {
   std::string names;
   for (const std::string& uuid : lease.uuids) {
     std::string name = uuid;
@@ -110,7 +110,7 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
       fmt::format("Release lease {}{}{}? Other users can be granted {} at once; the shell (pid {}) "
                   "keeps running without the lease.",
                   record.id, owner_suffix(record, viewer), title_suffix(record),
-                  gpu_list(format_gpu_list(record, *row.host)), record.pid)};
+                  gpu_list(format_lease_gpus(record, *row.host)), record.pid)};
 }
 
 }  // namespace berth::top

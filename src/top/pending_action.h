@@ -23,6 +23,6 @@ Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer);
 Result<PendingAction> make_release_action(const Row& row, uid_t viewer);
 
 // "0,2": the indices of a lease's GPUs on its host; the UUID of a GPU that the host does not show.
-std::string format_gpu_list(const Record& lease, const Status& host);
+std::string format_lease_gpus(const Record& lease, const Status& host);
 
 }  // namespace berth::top

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "archive/day_chart.h"
 #include "status/status_format.h"
@@ -24,28 +25,45 @@ std::size_t eighths_of(double share, std::size_t cells) {
 
 }  // namespace
 
-std::string sparkline(const Values& values, std::size_t width, Charset charset) {
-  const std::size_t count = std::min(values.size(), width);
-  std::string text(width - count, ' ');
-  for (std::size_t i = values.size() - count; i < values.size(); ++i) {
-    text += values[i] ? level(eighths_of(*values[i], 1), charset) : " ";
-  }
-  return text;
+Style load_style(double share) {
+  if (share < 0.05) return Style::dim;
+  if (share < 0.5) return Style::notice;
+  return share < 0.85 ? Style::good : Style::warning;
 }
 
-std::vector<std::string> tall_plot(const Values& values, std::size_t width, std::size_t height,
-                                   Charset charset) {
+Style memory_style(double share) {
+  return share < 0.9 ? Style::notice : Style::warning;
+}
+
+// Most GPUs reduce their clock rates somewhere above 83 °C and stop between 90 °C and 100 °C.
+Style temperature_style(const std::optional<unsigned>& celsius) {
+  if (!celsius) return Style::dim;
+  if (*celsius >= 90) return Style::bad;
+  return *celsius >= 80 ? Style::warning : Style::plain;
+}
+
+void add_sparkline(StyledLine& line, const Values& values, std::size_t width, ValueStyle style,
+                   Charset charset) {
+  line.append(std::move(tall_plot(values, width, 1, style, charset).front()));
+}
+
+std::vector<StyledLine> tall_plot(const Values& values, std::size_t width, std::size_t height,
+                                  ValueStyle style, Charset charset) {
   const std::size_t count = std::min(values.size(), width);
-  std::vector<std::string> lines;
+  std::vector<StyledLine> lines;
   for (std::size_t row = height; row-- > 0;) {
-    std::string text(width - count, ' ');
+    StyledLine line = make_line(Style::plain, std::string(width - count, ' '));
     for (std::size_t i = values.size() - count; i < values.size(); ++i) {
       const std::size_t high = values[i] ? eighths_of(*values[i], height) : 0;
       const std::size_t eighths = std::min<std::size_t>(high > 8 * row ? high - 8 * row : 0, 8);
-      const bool line = values[i] && row == 0;  // a known 0 is a line at the bottom
-      text += eighths > 0 || line ? level(eighths, charset) : " ";
+      const bool is_baseline = values[i] && row == 0;  // a known 0 is a line at the bottom
+      if (eighths > 0 || is_baseline) {
+        line.extend(style(*values[i]), level(eighths, charset));
+      } else {
+        line.extend(Style::plain, " ");
+      }
     }
-    lines.push_back(std::move(text));
+    lines.push_back(std::move(line));
   }
   return lines;
 }

@@ -13,13 +13,21 @@ namespace berth::top {
 
 using Values = std::vector<std::optional<double>>;  // from 0 to 1; nullopt: unknown
 
-// A plot of `width` columns, with the newest value at the right. A value of 0 is a line at the
-// bottom, an unknown one is a blank.
-std::string sparkline(const Values& values, std::size_t width, Charset charset);
+// The style of a value by its size, from 0 to 1: for utilization and for memory.
+using ValueStyle = Style (*)(double share);
+Style load_style(double share);
+Style memory_style(double share);
+
+Style temperature_style(const std::optional<unsigned>& celsius);
+
+// Appends a plot of `width` columns, with the newest value at the right. A value of 0 is a line at
+// the bottom, an unknown one is a blank.
+void add_sparkline(StyledLine& line, const Values& values, std::size_t width, ValueStyle style,
+                   Charset charset);
 
 // The same with `height` lines, from top to bottom.
-std::vector<std::string> tall_plot(const Values& values, std::size_t width, std::size_t height,
-                                   Charset charset);
+std::vector<StyledLine> tall_plot(const Values& values, std::size_t width, std::size_t height,
+                                  ValueStyle style, Charset charset);
 
 // The memory that the leases of a GPU reserve but do not use; all free memory if a lease is
 // exclusive.

@@ -1,4 +1,4 @@
-// Computes column widths and renders rows; see row_lines.h.
+// Renders rows; see row_lines.h.
 #include "top/row_lines.h"
 
 #include <algorithm>
@@ -12,37 +12,14 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kMargin = 1;
-constexpr std::size_t kGap = 2;
-constexpr std::size_t kMaxUserWidth = 12;
-constexpr std::size_t kTimeWidth = 7;   // "23h 59m"
 constexpr std::size_t kShareWidth = 9;  // "exclusive"
 
 std::string gap() {
   return std::string(kGap, ' ');
 }
 
-// Omits the vendor, which is the same for all GPUs.
-std::string_view short_gpu_name(const Gpu& gpu) {
-  constexpr std::string_view maker = "NVIDIA ";
-  if (!gpu.name) return kAbsent;
-  std::string_view name = *gpu.name;
-  if (name.starts_with(maker)) name.remove_prefix(maker.size());
-  return name;
-}
-
 std::string degrees(const Gpu& gpu, Charset charset) {
   return format_value(gpu.temperature_c, charset == Charset::utf8 ? "°C" : "C");
-}
-
-std::size_t total_width(const ColumnWidths& columns) {
-  std::size_t sum = kMargin + columns.index;
-  for (const std::size_t width :
-       {columns.name, columns.state, columns.bar, columns.memory, columns.memory_plot,
-        columns.utilization, columns.utilization_plot, columns.temperature, columns.power}) {
-    if (width > 0) sum += width + kGap;
-  }
-  return sum;
 }
 
 // The column where the rows below a GPU begin.
@@ -50,18 +27,28 @@ std::size_t indent(const RenderContext& context) {
   return kMargin + context.columns.index + kGap;
 }
 
+bool is_compact(const RenderContext& context) {
+  return context.columns.detail == RowDetail::compact;
+}
+
 void add_cell(StyledLine& line, Style style, const std::string& text, std::size_t width) {
   if (width > 0) line.add(Style::plain, gap()).add(style, text);
 }
 
-void add_plot(StyledLine& line, const Series* series, std::size_t width,
+void add_plot(StyledLine& line, const Series* series, std::size_t width, ValueStyle style,
               const RenderContext& context) {
   if (width == 0) return;
   const Values values = series == nullptr ? Values{} : series->columns(width);
-  add_cell(line, Style::notice, sparkline(values, width, context.canvas.charset), width);
+  line.add(Style::plain, gap());
+  add_sparkline(line, values, width, style, context.canvas.charset);
 }
 
-StyledLine gpu_line(const Row& row, const RenderContext& context) {
+Style value_style(const std::optional<unsigned>& percent) {
+  return percent ? load_style(*percent / 100.0) : Style::dim;
+}
+
+// The columns with the figures of a GPU.
+StyledLine gpu_cells(const Row& row, const RenderContext& context) {
   const ColumnWidths& columns = context.columns;
   const Charset charset = context.canvas.charset;
   const Gpu& gpu = row.gpu->view.gpu;
@@ -81,64 +68,140 @@ StyledLine gpu_line(const Row& row, const RenderContext& context) {
     line.add(Style::plain, gap());
     add_memory_bar(line, *row.host, *row.gpu, columns.bar, charset);
   }
-  add_cell(line, Style::plain, align_right(format_memory(gpu), columns.memory), columns.memory);
+  const auto memory = memory_share(gpu);
+  add_cell(line, memory && memory_style(*memory) == Style::warning ? Style::warning : Style::plain,
+           align_right(format_memory(gpu), columns.memory), columns.memory);
   add_plot(line, gpu_series == nullptr ? nullptr : &gpu_series->memory, columns.memory_plot,
-           context);
-  add_cell(line, Style::plain,
+           memory_style, context);
+  add_cell(line, value_style(gpu.utilization_pct),
            align_right(format_value(gpu.utilization_pct, "%"), columns.utilization),
            columns.utilization);
   add_plot(line, gpu_series == nullptr ? nullptr : &gpu_series->utilization,
-           columns.utilization_plot, context);
-  add_cell(line, Style::plain, align_right(degrees(gpu, charset), columns.temperature),
-           columns.temperature);
+           columns.utilization_plot, load_style, context);
+  add_cell(line, temperature_style(gpu.temperature_c),
+           align_right(degrees(gpu, charset), columns.temperature), columns.temperature);
   add_cell(line, Style::plain, align_right(format_value(gpu.power_w, "W"), columns.power),
            columns.power);
   return line;
 }
 
-void add_user(StyledLine& line, uid_t uid, const RenderContext& context) {
-  const std::string name = truncate_text(context.canvas.escape(user_name(uid)),
-                                         context.columns.user, context.canvas.charset);
+void add_user(StyledLine& line, std::optional<uid_t> uid, const RenderContext& context) {
+  const std::string name =
+      truncate_text(context.canvas.escape(uid ? user_name(*uid) : std::string(kAbsent)),
+                    context.columns.user, context.canvas.charset);
   line.add(uid == context.viewer ? Style::bold : Style::plain,
            align_left(name, context.columns.user));
 }
 
+// The label and the command; only the command if there is no label.
+void add_title(StyledLine& line, const Record& record, const RenderContext& context) {
+  line.add(Style::plain, gap() + context.canvas.escape(record_title(record)));
+  if (!record.label.empty()) {
+    line.add(Style::dim, gap() + context.canvas.escape(record.command));
+  }
+}
+
+// The columns of a lease in a compact list, behind those of its GPU.
+void add_compact_lease(StyledLine& line, const Record& lease, const RenderContext& context) {
+  const ColumnWidths& columns = context.columns;
+  line.add(Style::plain, gap());
+  add_user(line, lease.uid, context);
+  const StyledText end = end_text(lease, columns.detail, context.now);
+  add_cell(line, end.style, align_left(end.text, columns.ends), columns.ends);
+  add_cell(line, Style::dim, align_left(format_minutes(lease.granted, context.now), columns.age),
+           columns.age);
+  if (const auto idle = idle_since(lease, context.now)) {
+    line.add(Style::warning, fmt::format("  idle {}", format_minutes(*idle, context.now)));
+  }
+  if (lease.request.memory) line.add(Style::dim, gap() + format_size(*lease.request.memory));
+  add_title(line, lease, context);
+}
+
+std::string process_text(const GpuProcess& process, const RenderContext& context) {
+  return fmt::format("{} (pid {}), {}",
+                     context.canvas.escape(process.name.value_or(std::string(kAbsent))),
+                     process.pid, process.memory ? format_size(*process.memory) : "memory unknown");
+}
+
+void add_stranger(StyledLine& line, const GpuProcess& process, const RenderContext& context) {
+  const std::string user =
+      context.canvas.escape(process.uid ? user_name(*process.uid) : std::string(kAbsent));
+  line.add(Style::bad, align_left(truncate_text(user, context.columns.user, context.canvas.charset),
+                                  context.columns.user))
+      .add(Style::bad, fmt::format("  ! no lease: {}", process_text(process, context)));
+}
+
+void add_reason(StyledLine& line, const GpuStateReason& state, const RenderContext& context) {
+  line.add(style_of(state.state), fmt::format("! {}", context.canvas.escape(state.reason)));
+}
+
+StyledLine gpu_line(const Row& row, const RenderContext& context) {
+  StyledLine line = gpu_cells(row, context);
+  if (row.inline_lease != nullptr) {
+    add_compact_lease(line, *row.inline_lease, context);
+  } else if (row.inline_process != nullptr) {
+    line.add(Style::plain, gap());
+    add_stranger(line, row.inline_process->process, context);
+  } else if (row.has_inline_reason) {
+    line.add(Style::plain, gap());
+    add_reason(line, row.gpu->state_reason, context);
+  }
+  return line;
+}
+
+// The line begins where the columns of leases begin.
+StyledLine line_below_gpu(const RenderContext& context) {
+  const std::size_t width =
+      is_compact(context) ? gpu_columns_width(context.columns) + kGap : indent(context);
+  return make_line(Style::plain, std::string(width, ' '));
+}
+
 StyledLine lease_line(const Row& row, const RenderContext& context) {
   const Record& lease = *row.lease;
-  StyledLine line = make_line(Style::plain, std::string(indent(context), ' '));
+  if (is_compact(context)) {
+    StyledLine line = make_line(Style::plain, std::string(gpu_columns_width(context.columns), ' '));
+    add_compact_lease(line, lease, context);
+    return line;
+  }
+  StyledLine line = line_below_gpu(context);
   add_user(line, lease.uid, context);
   if (!row.shown_at_gpu.empty()) {
     return line.add(Style::dim, fmt::format("  same lease as on GPU {}", row.shown_at_gpu));
   }
+  const StyledText end = end_text(lease, context.columns.detail, context.now);
   const std::string share = lease.request.memory ? format_size(*lease.request.memory) : "exclusive";
+  add_cell(line, end.style, align_left(end.text, context.columns.ends), context.columns.ends);
   line.add(Style::dim, gap() + align_left(share, kShareWidth))
       .add(Style::dim,
-           fmt::format("  for {}", align_left(format_age(lease.granted, context.now), kTimeWidth)));
+           fmt::format("  for {}", align_left(format_minutes(lease.granted, context.now),
+                                              context.columns.age)));
   if (const auto idle = idle_since(lease, context.now)) {
-    line.add(Style::warning, fmt::format("  idle for {}", format_age(*idle, context.now)));
+    line.add(Style::warning, fmt::format("  idle {}", format_minutes(*idle, context.now)));
   }
-  return line.add(Style::plain, gap() + context.canvas.escape(record_title(lease)));
+  add_title(line, lease, context);
+  return line;
 }
 
 StyledLine process_line(const Row& row, const RenderContext& context) {
+  StyledLine line = line_below_gpu(context);
   const GpuProcess& process = row.process->process;
-  const std::string memory =
-      process.memory ? format_size(*process.memory) : std::string("memory unknown");
-  const std::string user =
-      context.canvas.escape(process.uid ? user_name(*process.uid) : std::string(kAbsent));
-  return make_line(
-      Style::bad,
-      fmt::format("{}{}  ! no lease: {} (pid {}), {}", std::string(indent(context), ' '),
-                  align_left(truncate_text(user, context.columns.user, context.canvas.charset),
-                             context.columns.user),
-                  context.canvas.escape(process.name.value_or(std::string(kAbsent))), process.pid,
-                  memory));
+  if (row.process->is_stranger()) {
+    add_stranger(line, process, context);
+    return line;
+  }
+  if (row.lease == nullptr) {
+    add_user(line, process.uid, context);
+    return line.add(Style::dim, fmt::format("  {}: {}", row.process->daemon ? "driver" : "display",
+                                            process_text(process, context)));
+  }
+  return line.add(Style::plain, std::string(context.columns.user + kGap, ' '))
+      .add(Style::dim, process_text(process, context));
 }
 
 StyledLine note_line(const Row& row, const RenderContext& context) {
-  return make_line(style_of(row.gpu->state_reason.state),
-                   fmt::format("{}! {}", std::string(indent(context), ' '),
-                               context.canvas.escape(row.gpu->state_reason.reason)));
+  StyledLine line = line_below_gpu(context);
+  add_reason(line, row.gpu->state_reason, context);
+  return line;
 }
 
 StyledLine host_line(const Row& row, const RenderContext& context) {
@@ -162,68 +225,25 @@ StyledLine ticket_line(const Row& row, const RenderContext& context) {
       fmt::format(" {}{}", align_right(std::to_string(row.ticket->position), context.columns.index),
                   gap()));
   add_user(line, record.uid, context);
+  const StyledText start = start_text(*row.ticket, context.now);
+  add_cell(line, start.style, align_left(start.text, context.columns.starts),
+           context.columns.starts);
   const std::string where = row.host->is_remote ? row.host->host + ": " : "";
-  return line
-      .add(Style::dim, fmt::format("  waiting {}",
-                                   align_left(format_age(record.since, context.now), kTimeWidth)))
+  line.add(Style::dim,
+           fmt::format("  waiting {}", align_left(format_minutes(record.since, context.now),
+                                                  context.columns.waited)))
       .add(Style::plain,
-           gap() + context.canvas.escape(where + format_request(record.request, *row.host)))
-      .add(Style::plain, gap() + context.canvas.escape(record_title(record)));
+           gap() + context.canvas.escape(where + format_request(record.request, *row.host)));
+  add_title(line, record, context);
+  return line;
 }
 
 StyledLine reason_line(const Row& row, const RenderContext& context) {
   return make_line(Style::dim,
-                   std::string(indent(context), ' ') +
-                       context.canvas.escape(format_wait_reason(*row.ticket, context.now)));
+                   std::string(indent(context), ' ') + context.canvas.escape(row.ticket->reason));
 }
 
 }  // namespace
-
-ColumnWidths compute_column_widths(const TopSnapshot& snapshot, const Canvas& canvas) {
-  ColumnWidths columns;
-  std::size_t name = 4;
-  for (const Status& host : snapshot.hosts) {
-    for (const GpuStatus& status : host.gpus) {
-      const Gpu& gpu = status.view.gpu;
-      columns.index = std::max(columns.index, berth::to_string(gpu.index).size());
-      columns.memory = std::max(columns.memory, format_memory(gpu).size());
-      name = std::max(name, display_width(canvas.escape(short_gpu_name(gpu))));
-    }
-    const auto user = [&](uid_t uid) {
-      const std::size_t text_width = display_width(canvas.escape(user_name(uid)));
-      columns.user = std::clamp(text_width, columns.user, kMaxUserWidth);
-    };
-    for (const Record& lease : host.leases) user(lease.uid);
-    for (const TicketStatus& ticket : host.queue) user(ticket.record.uid);
-  }
-  const auto grow = [&](std::size_t& column, std::size_t to) {
-    const std::size_t new_gap = column == 0 ? kGap : 0;
-    const std::size_t used = total_width(columns) + new_gap;
-    const std::size_t room = canvas.width > used + kMargin ? canvas.width - used - kMargin : 0;
-    column += std::min(room, to > column ? to - column : 0);
-  };
-  if (total_width(columns) > canvas.width) columns.bar = 0;
-  grow(columns.name, std::min<std::size_t>(name, 12));
-  // In steps, so that extra width is distributed over all columns.
-  for (const std::size_t plot : {8UL, 12UL, 20UL, 40UL}) {
-    // Adds a column only if its full width fits.
-    const auto grow_fully = [&](std::size_t& column, std::size_t to) {
-      const std::size_t before = column;
-      grow(column, to);
-      if (column < to && before == 0) column = 0;
-    };
-    grow_fully(columns.utilization_plot, plot);
-    grow_fully(columns.memory_plot, plot);
-    grow(columns.name, std::min<std::size_t>(name, 12 + plot));
-    if (canvas.width >= 100) grow_fully(columns.power, 5);
-    grow(columns.bar, std::min<std::size_t>(10 + plot / 2, 24));
-  }
-  if (columns.memory_plot > 0) {  // plots of equal width can be compared
-    columns.memory_plot = std::min(columns.memory_plot, columns.utilization_plot);
-    columns.utilization_plot = columns.memory_plot;
-  }
-  return columns;
-}
 
 StyledLine title_line(const RenderContext& context) {
   const ColumnWidths& columns = context.columns;
@@ -234,15 +254,25 @@ StyledLine title_line(const RenderContext& context) {
     text += gap() +
             (at_right ? align_right(title, width) : align_left(truncate_text(title, width), width));
   };
+  const auto plot_cell = [&](std::size_t width) {
+    const std::string words = fmt::format("last {}", time);
+    cell(words.size() <= width ? words : time, width, true);
+  };
   cell("NAME", columns.name, false);
   cell("STATE", columns.state, false);
   cell("", columns.bar, false);
   cell("MEMORY", columns.memory, true);
-  cell(time, columns.memory_plot, true);
+  plot_cell(columns.memory_plot);
   cell("UTIL", columns.utilization, true);
-  cell(time, columns.utilization_plot, true);
+  plot_cell(columns.utilization_plot);
   cell("TEMP", columns.temperature, true);
   cell("POWER", columns.power, true);
+  if (is_compact(context)) {
+    cell("USER", columns.user, false);
+    cell("ENDS", columns.ends, false);
+    cell("HELD", columns.age, false);
+    cell("JOB", 3, false);
+  }
   return make_line(Style::dim, text);
 }
 

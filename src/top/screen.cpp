@@ -5,6 +5,7 @@
 #define NCURSES_NOMACROS 1
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <clocale>
 #include <csignal>
 #include <cstdint>
@@ -26,6 +27,10 @@ extern "C" int setupterm(const char* type, int fd, int* result);
 
 namespace berth::top {
 namespace {
+
+// Switches off what ncurses may have switched on for the mouse: reports, and their SGR form.
+constexpr std::string_view kMouseOff = "\x1b[?1000l\x1b[?1006l";
+constexpr std::chrono::milliseconds kDoubleClickTime(400);
 
 constexpr const char* kAlternative = "use 'berth status --watch' instead";
 
@@ -69,8 +74,9 @@ std::string capability(const char* name) {
 }
 
 void install_terminal_restore() {
-  const std::string text =
+  std::string text =
       capability("sgr0") + capability("rmkx") + capability("cnorm") + capability("rmcup");
+  if (!capability("kmous").empty()) text += kMouseOff;
   terminal_restore.size = std::min(text.size(), terminal_restore.text.size());
   std::copy_n(text.begin(), terminal_restore.size, terminal_restore.text.begin());
   terminal_restore.known = true;
@@ -181,6 +187,9 @@ void keep_ncurses_from_ignoring_ctrl_z() {
 struct Screen::NcursesState {
   SCREEN* screen = nullptr;
   bool coloured = false;
+  // Of the last click, for double clicks. ncurses would delay each click to recognize them.
+  std::chrono::steady_clock::time_point click_time{};
+  std::size_t click_line = 0;
 };
 
 Screen::Screen() : ncurses_(std::make_unique<NcursesState>()) {}
@@ -228,6 +237,8 @@ Result<std::unique_ptr<Screen>> Screen::open() {
   ::keypad(stdscr, TRUE);
   ::nodelay(stdscr, TRUE);
   ::curs_set(0);
+  ::mouseinterval(0);
+  ::mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, nullptr);
   screen->ncurses_->coloured = terminal.colour && ::has_colors();
   if (screen->ncurses_->coloured) {
     ::start_color();
@@ -287,7 +298,9 @@ std::optional<KeyPress> Screen::read() {
     wint_t key = 0;
     const int kind = ::wget_wch(stdscr, &key);
     if (kind == ERR) return std::nullopt;
-    if (kind == KEY_CODE_YES) {
+    if (kind == KEY_CODE_YES && key == KEY_MOUSE) {
+      if (const auto input = read_mouse()) return input;
+    } else if (kind == KEY_CODE_YES) {
       if (const auto key_kind = decode_function_key(key)) return KeyPress{*key_kind};
     } else if (key == kRedraw) {
       refresh();
@@ -295,6 +308,22 @@ std::optional<KeyPress> Screen::read() {
       return input;
     }
   }
+}
+
+std::optional<KeyPress> Screen::read_mouse() {
+  MEVENT event{};
+  if (::getmouse(&event) != OK) return std::nullopt;
+  if ((event.bstate & BUTTON4_PRESSED) != 0) return KeyPress{KeyKind::wheel_up};
+  if ((event.bstate & BUTTON5_PRESSED) != 0) return KeyPress{KeyKind::wheel_down};
+  if ((event.bstate & BUTTON1_PRESSED) == 0) return std::nullopt;
+  const auto line = static_cast<std::size_t>(std::max(event.y, 0));
+  const auto now = std::chrono::steady_clock::now();
+  const bool is_double =
+      line == ncurses_->click_line && now - ncurses_->click_time < kDoubleClickTime;
+  ncurses_->click_line = line;
+  // A third click is not the second half of another double click.
+  ncurses_->click_time = is_double ? std::chrono::steady_clock::time_point{} : now;
+  return KeyPress{is_double ? KeyKind::double_click : KeyKind::click, "", line};
 }
 
 void Screen::suspend() {

@@ -33,7 +33,8 @@ class Screen {
   // Writes only the differences from what the terminal shows.
   void draw(const Frame& frame);
 
-  // The next key that was pressed; nullopt if there is none. Does not block.
+  // The next key that was pressed, or action of the mouse; nullopt if there is none. Does not
+  // block.
   std::optional<KeyPress> read();
 
   // Call it when the terminal has a new size, or when another program has written to it: the next
@@ -46,6 +47,7 @@ class Screen {
 
  private:
   Screen();
+  std::optional<KeyPress> read_mouse();
 
   struct NcursesState;  // keeps <curses.h> out of this header
   std::unique_ptr<NcursesState> ncurses_;

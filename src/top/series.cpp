@@ -6,12 +6,9 @@
 namespace berth::top {
 namespace {
 
-constexpr std::size_t kLateSpans = 2;  // a snapshot that is at most this late has no unknown spans
-
-std::optional<double> memory_share(const Gpu& gpu) {
-  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
-  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
-}
+// A snapshot that is at most this late has no unknown spans: a host whose processors are busy
+// answers late, and its plots must not look as if the driver had failed.
+constexpr std::size_t kLateSpans = 5;
 
 std::optional<double> utilization_share(const Gpu& gpu) {
   if (!gpu.utilization_pct) return std::nullopt;
@@ -19,6 +16,11 @@ std::optional<double> utilization_share(const Gpu& gpu) {
 }
 
 }  // namespace
+
+std::optional<double> memory_share(const Gpu& gpu) {
+  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
+  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
+}
 
 void Series::merge(Point& into, const Point& other) {
   into.sum += other.sum;

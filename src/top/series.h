@@ -37,6 +37,9 @@ class Series {
   std::size_t spans_per_point_ = 1;
 };
 
+// The part of the memory that is in use, from 0 to 1; nullopt: unknown.
+std::optional<double> memory_share(const Gpu& gpu);
+
 // The series of one GPU, with values from 0 to 1.
 struct GpuSeries {
   Series utilization;
@@ -52,7 +55,7 @@ class PlotHistory {
   explicit PlotHistory(std::chrono::milliseconds span) : span_(span) {}
 
   // Adds the values at `now`. Only the first snapshot of each span counts. Spans without a snapshot
-  // are unknown; but a snapshot that is one or two spans late also counts for those.
+  // are unknown; but a snapshot that is a few spans late also counts for those.
   void add_snapshot(const std::vector<Status>& hosts, Clock::time_point now);
 
   // Null if no snapshot had the GPU.

@@ -56,18 +56,25 @@ TEST(PlotHistory, keeps_one_value_per_span_and_none_for_missed_spans) {
   history.add_snapshot(hosts, begin);
   history.add_snapshot(hosts_with(100), begin + 500ms);  // the same second
   history.add_snapshot(hosts_with(0), begin + 1100ms);
-  history.add_snapshot(hosts, begin + 3200ms);  // a late snapshot also counts for the missed spans
+  history.add_snapshot(hosts, begin + 6200ms);  // a late snapshot also counts for the missed spans
   history.add_snapshot(hosts, begin + 20s);
   const GpuSeries* gpu_series = history.find(hosts.front(), hosts.front().gpus.front().view.gpu);
   ASSERT_NE(gpu_series, nullptr);
   const auto values = gpu_series->utilization.columns(100);
   ASSERT_EQ(values.size(), 21U);
-  EXPECT_EQ(Values(values.begin(), values.begin() + 5), (Values{0.5, 0.0, 0.5, 0.5, std::nullopt}));
+  EXPECT_EQ(Values(values.begin(), values.begin() + 8),
+            (Values{0.5, 0.0, 0.5, 0.5, 0.5, 0.5, 0.5, std::nullopt}));
   EXPECT_EQ(values.back(), 0.5);
   EXPECT_EQ(gpu_series->memory.columns(1), (Values{std::nullopt}));
   EXPECT_EQ(history.duration(), 21s);
   Gpu unseen;
   EXPECT_EQ(history.find(hosts.front(), unseen), nullptr);
+}
+
+std::string sparkline(const Values& values, std::size_t width, Charset charset) {
+  StyledLine line;
+  add_sparkline(line, values, width, load_style, charset);
+  return line.text();
 }
 
 TEST(Plots, unknown_is_not_zero) {
@@ -77,8 +84,25 @@ TEST(Plots, unknown_is_not_zero) {
 }
 
 TEST(Plots, tall_plot_draws_zero_as_a_line) {
-  EXPECT_EQ(tall_plot({0.0, 0.5, 1.0, std::nullopt}, 4, 2, Charset::utf8),
-            (std::vector<std::string>{"  █ ", "▁██ "}));
+  const auto lines = tall_plot({0.0, 0.5, 1.0, std::nullopt}, 4, 2, load_style, Charset::utf8);
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].text(), "  █ ");
+  EXPECT_EQ(lines[1].text(), "▁██ ");
+}
+
+TEST(Plots, each_column_has_the_style_of_its_value) {
+  const auto lines = tall_plot({0.02, 0.3, 0.31, 0.6, 1.0}, 5, 1, load_style, Charset::ascii);
+  std::vector<std::pair<Style, std::size_t>> runs;
+  for (const StyledText& piece : lines[0].pieces) runs.emplace_back(piece.style, piece.text.size());
+  EXPECT_EQ(runs, (std::vector<std::pair<Style, std::size_t>>{
+                      {Style::dim, 1}, {Style::notice, 2}, {Style::good, 1}, {Style::warning, 1}}));
+}
+
+TEST(Plots, a_hot_gpu_stands_out) {
+  EXPECT_EQ(temperature_style(79), Style::plain);
+  EXPECT_EQ(temperature_style(80), Style::warning);
+  EXPECT_EQ(temperature_style(90), Style::bad);
+  EXPECT_EQ(temperature_style(std::nullopt), Style::dim);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "base/event_fd.h"
 #include "base/mutex.h"
 #include "status/status_watcher.h"
+#include "top/host_usage.h"
 
 namespace berth::top {
 
@@ -76,6 +77,7 @@ void StatusThread::run(const std::shared_ptr<Shared>& shared) {
     };
     StatusWatcher watcher(shared->where, on_slow);
     watcher.set_interrupt(shared->stop_requested.fd());
+    HostUsageReader usage;
     std::array<pollfd, 1> stop_requested{{{shared->stop_requested.fd(), POLLIN, 0}}};
     do {
       auto hosts = watcher.observe();
@@ -88,6 +90,7 @@ void StatusThread::run(const std::shared_ptr<Shared>& shared) {
         next.problem = hosts.error().message;
         next.driver_is_slow = false;
       }
+      next.usage = usage.read();
       shared->publish(std::move(next));
     } while (watcher.wait(shared->period, stop_requested));
   } catch (const std::exception& problem) {

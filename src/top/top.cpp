@@ -38,8 +38,8 @@ class TopLoop {
   ExitRequest run() {
     ExitRequest exit_request;
     while (!exit_request.requested) {
-      screen_.draw(
-          render_frame(model_, history_, screen_.canvas(), std::chrono::system_clock::now()));
+      frame_ = render_frame(model_, history_, screen_.canvas(), std::chrono::system_clock::now());
+      screen_.draw(frame_);
       exit_request = wait();
     }
     return exit_request;
@@ -90,6 +90,11 @@ class TopLoop {
 
   ExitRequest read_keys() {
     while (const auto input = screen_.read()) {
+      if (input->kind == KeyKind::click || input->kind == KeyKind::double_click) {
+        if (input->line >= frame_.lines.size()) continue;
+        model_.handle_click(frame_.lines[input->line].target, input->kind == KeyKind::double_click);
+        continue;
+      }
       const auto result = model_.handle_key(*input);
       if (result.quit) return {true, 0};
       if (!result.action) continue;
@@ -108,6 +113,7 @@ class TopLoop {
   SignalQueue& signals_;
   Model model_;
   PlotHistory history_{kPollInterval};
+  Frame frame_;  // what the screen shows
   ActionThread action_thread_;
 };
 

@@ -19,9 +19,10 @@ const pages = new Map();
 
 const commands = {
   /** A viewer of his own: no cookie, no storage. Whatever goes wrong in the page is kept. */
-  async open({page: name, url, width = 1280, height = 900, scheme = "light", scale = 1, motion = "reduce"}) {
+  async open({page: name, url, width = 1280, height = 900, scheme = "light", scale = 1, motion = "reduce", touch = false,
+    permissions = []}) {
     const context = await browser.newContext({viewport: {width, height}, colorScheme: scheme, reducedMotion: motion,
-      deviceScaleFactor: scale});
+      deviceScaleFactor: scale, hasTouch: touch, permissions});
     const page = await context.newPage();
     const wrong = [];
     const origin = new URL(url).origin;
@@ -55,6 +56,12 @@ const commands = {
   },
   async click({page, selector}) {
     await pages.get(page).page.click(selector);
+  },
+  async hover({page, selector}) {
+    await pages.get(page).page.hover(selector);
+  },
+  async tap({page, selector}) {
+    await pages.get(page).page.tap(selector);
   },
   async fill({page, selector, text}) {
     await pages.get(page).page.fill(selector, text);

@@ -34,8 +34,11 @@ JOBS = [
      31, 1.1),
     ("tom", ["--gpu", "4", "--label", "notebook"], "jupyter lab --no-browser", "2GiB", 0, 8.3),
 ]
-WAITING = [("ines", ["-n", "4", "--name", "A100", "--label", "pretraining"], "python pretrain.py --shards 4", 0.4),
-           ("chen", ["--gpu", "0", "--mem", "8GiB"], "python sweep.py --lr 3e-4", 0.05)]
+WAITING = [("ines", ["-n", "4", "--name", "A100", "--label", "pretraining", "--time", "10h"], "python pretrain.py --shards 4", 0.4),
+           ("chen", ["--gpu", "0", "--mem", "8GiB", "--time", "45m"], "python sweep.py --lr 3e-4", 0.3),
+           ("dave", ["--name", "A100", "--time", "2h", "--label", "baseline"], "python train.py --config resnet50.yaml", 0.2),
+           ("maria", ["-n", "2", "--name", "A100", "--time", "3h", "--label", "ViT evaluation"], "python evaluate.py --checkpoint last.pt", 0.1),
+           ("oluwaseun", ["--name", "A100", "--mem", "40GiB", "--time", "1h"], "python ablate.py --drop-path 0.3", 0.05)]
 
 
 class Lab:

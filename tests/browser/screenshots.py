@@ -1,4 +1,7 @@
-"""Makes the pictures in docs/ anew: the page in light and dark, and `berth top`. Run by `./dev screenshots`, as root."""
+"""Makes the pictures in docs/ anew: the page in light, dark and on a phone, and `berth top` (unless --page is given).
+
+Run by `./dev screenshots`, as root.
+"""
 
 import json
 import os
@@ -15,7 +18,7 @@ from serving import Serving
 from waiting import wait_until
 
 DOCS = ROOT / "docs"
-COLUMNS, LINES = 110, 32
+COLUMNS, LINES = 120, 42
 # What most people's browsers would choose, instead of what a bare server has.
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><include>/etc/fonts/fonts.conf</include>
 <alias binding="strong"><family>system-ui</family><prefer><family>Inter</family></prefer></alias>
@@ -23,13 +26,31 @@ FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontcon
 <alias binding="strong"><family>sans-serif</family><prefer><family>Inter</family></prefer></alias></fontconfig>"""
 
 
-def take_page(browser, serving, scheme, samples):
-    page = Page(browser, scheme, f"http://127.0.0.1:{serving.port}/", scheme=scheme, width=1440, height=900)
+def open_lab(browser, serving, **look):
+    page = Page(browser, str(look), f"http://127.0.0.1:{serving.port}/", **look)
     page.wait("document.querySelectorAll('.span').length > 20 && document.querySelectorAll('.usage tbody tr').length > 4")
-    page.wait("document.querySelectorAll('.card').length === 8")
-    page.js(f"""Promise.all([import("/samples.js"), import("/cards.js")]).then(([samples, cards]) => {{
-        samples.set_samples({json.dumps(samples)}); cards.draw_plots(); }})""")
-    keep(page, DOCS / f"page-{scheme}.png", whole=True)
+    page.wait("document.querySelectorAll('.card').length === 8 && document.querySelectorAll('.plot .line[d]').length === 16")
+    return page
+
+
+def take_page(browser, serving):
+    """Light and dark on a laptop, with the jobs of a span of the timeline; and the queue on a phone."""
+    for scheme in ("light", "dark"):
+        page = open_lab(browser, serving, scheme=scheme, width=1400, height=900)
+        page.js("[...document.querySelectorAll('.row')][2].querySelector('.span:not(.future).named').focus({preventScroll: true})")
+        page.wait("document.querySelector('.popup li')")
+        keep(page, DOCS / f"page-{scheme}.png", whole=True)
+    page = open_lab(browser, serving, scheme="dark", width=390, height=844, scale=2)
+    page.js("document.querySelector('#queue').scrollIntoView()")
+    keep(page, DOCS / "page-phone.png")
+
+
+def write_load(it):
+    """What an earlier server would have saved."""
+    folder = it.server.harbour / "archive" / "0"
+    folder.mkdir(exist_ok=True)
+    hosts = [{"host": lab.HOST, "gpus": [lab.last_hour(gpu) for gpu in it.status()["gpus"]]}]
+    (folder / "gpu-load.json").write_text(json.dumps({"slot": int(time.time()) // 10, "hosts": hosts}))
 
 
 def take_top(browser, it):
@@ -39,7 +60,7 @@ def take_top(browser, it):
                   ";", "set", "-g", "status", "off")
     try:
         def shown():
-            text = it.server.run(*tmux, "capture-pane", "-e", "-p").stdout
+            text = it.server.run(*tmux, "capture-pane", "-e", "-N", "-p").stdout
             return text if "maria" in text and "oluwaseun" in text else None
         wait_until(shown, "berth top shows the lab")
         time.sleep(float(os.environ.get("BERTH_TOP_SECONDS", "20")))  # not for the program: so that its plots have a past
@@ -74,12 +95,12 @@ def main():
     browser = Browser()
     try:
         it.fill()
+        write_load(it)
         serving = Serving(it.server, program=it.berth)
-        samples = {"interval_s": 10, "until": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-                   "hosts": [{"host": lab.HOST, "gpus": [lab.last_hour(gpu) for gpu in it.status()["gpus"]]}]}
-        for scheme in ("light", "dark"):
-            take_page(browser, serving, scheme, samples)
+        take_page(browser, serving)
         serving.end()
+        if "--page" in sys.argv:
+            return
         if "top" in it.server.run(it.berth, "help").stdout:
             take_top(browser, it)
         else:

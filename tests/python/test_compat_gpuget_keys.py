@@ -94,7 +94,7 @@ def test_who_has_a_gpu_has_it_in_both(managed, original, jobs):
     assert says(managed, "--info") == "GPU total:4 managed:4 idle:3\n"
     first, second = says(managed, "--active").splitlines()
     assert first == "There is 1 ACTIVE GPUs, IDs: 0"
-    assert re.fullmatch(f"GPU 0 acquired by running PID +{job.pid} at {STAMP}", second)
+    assert re.fullmatch(f"GPU 0 acquired by PID {job.pid} at {STAMP}", second)
     assert says(managed, "--release", "0") == "GPU 0 released.\n"
     assert original.idle() == ALL and state_of(managed, 0) == "free"
     assert not original.redis.exists(original.key("GPU0"))

@@ -1,6 +1,7 @@
 """gpuselect on berth's leases, as a module and as a command: the examples of its document, and what they promise."""
 
 import json
+import os
 import signal
 import sys
 
@@ -509,6 +510,66 @@ docker run --gpus \"device=$(gpuselect --count 2 --name 3090)\" --rm -it gpu_con
     assert states(server) == ["leased", "leased", "free", "free"]
     job.end()
     eventually(lambda: states(server) == ["free"] * 4, "the end of the lease")
+
+
+def test_a_loop(server, command, jobs):
+    """Each call gives back what the one before took in the same shell: the fifth and sixth have a GPU, too."""
+    job = jobs.start("bash", "-c", "for i in 1 2 3 4 5 6; do CUDA_VISIBLE_DEVICES=$(gpuselect) "
+                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line")
+    said = lines(ready(job))
+    assert job.err == ""
+    assert len(said) == 6 and {line[3:] for line in said} <= {"0", "1", "2", "3"}
+    assert sorted(states(server)) == ["free"] * 3 + ["leased"]
+    assert job.end() == 0
+    eventually(lambda: states(server) == ["free"] * 4, "the end of the lease")
+
+
+def test_a_loop_on_the_only_gpu(server, command, jobs):
+    server.use("1x24GiB")
+    job = jobs.start("bash", "-c", "for i in 1 2 3; do echo \"on $(gpuselect)\"; done; echo ready; read -r line")
+    assert lines(ready(job)) == ["on 0"] * 3
+
+
+def test_what_a_job_of_the_shell_uses_is_not_given_back(server, command, jobs):
+    """Neither while a process that was started since then runs, nor while the GPU computes."""
+    os.mkfifo(server.folder / "never")
+    job = jobs.start("bash", "-c", """a=$(gpuselect -d 0); (read -r line < never) & b=$(gpuselect -d 1); c=$(gpuselect -d 2)
+echo $a $b $c; echo ready; read -r line; kill %1; wait; gpuselect -d 3; echo done; read -r line""",
+                     cwd=server.folder)
+    assert lines(ready(job)) == ["0 1 2"]
+    assert states(server) == ["leased"] * 3 + ["free"]
+    server.start_job("--mem", "1GiB", gpu=1)
+    job.process.stdin.write(b"go on\n")
+    job.process.stdin.flush()
+    eventually(lambda: "done\n" in job.out, "the next call")
+    assert states(server) == ["free", "leased", "free", "leased"]
+
+
+def test_jobs_in_the_background_have_their_own(server, command, jobs):
+    """Each has its GPU until it ends, not until the shell does."""
+    os.mkfifo(server.folder / "a")
+    os.mkfifo(server.folder / "b")
+    job = jobs.start("bash", "-c", """for end in a b; do CUDA_VISIBLE_DEVICES=$(gpuselect) sh -c 'echo $CUDA_VISIBLE_DEVICES > got-$0; read -r x < $0' $end & done
+until [ -s got-a ] && [ -s got-b ]; do :; done; echo ready; wait""", cwd=server.folder)
+    ready(job)
+    first, second = ((server.folder / f"got-{name}").read_text().strip() for name in "ab")
+    assert first != second and sorted(states(server)) == ["free", "free", "leased", "leased"]
+    with open(server.folder / "a", "w"):
+        pass
+    eventually(lambda: state_of(server, first) == "free", "the end of the first")
+    assert state_of(server, second) == "leased"
+    with open(server.folder / "b", "w"):
+        pass
+    assert job.end() == 0
+
+
+@pytest.mark.parametrize("call", ["timeout 60 gpuselect -d 2", "sh -c 'gpuselect -d 2; true'"])
+def test_through_other_programs(server, command, jobs, call):
+    job = jobs.start("bash", "-c", f"echo $({call}); echo ready; read -r line")
+    assert lines(ready(job)) == ["2"] and state_of(server, 2) == "leased"
+    assert gpu(server.status(), 2)["leases"][0]["pid"] == job.pid
+    job.end()
+    eventually(lambda: state_of(server, 2) == "free", "the end of the lease")
 
 
 def test_quiet_only_asks(server, command, jobs):

@@ -41,7 +41,7 @@ EXCEPTIONS = [
     (r".*", r"\buser 'nobody'|\bnobody\b(?=[\"`:@])|[\"'`]nobody[\"'`]", "the account of that name"),
     (r"tests/tools/prose\.py", r".*", "the patterns themselves"),
     (r"src/cluster/store/redis_\w+\.(?:h|cpp)", r"\bheard\b", "a key of the Redis protocol, and a reply of its script"),
-    (r"src/serve/systemd_unit\.cpp", r"^nobody$", "the account of that name"),
+    (r"src/serve/systemd_unit\.cpp|web/filter\.js", r"^nobody$", "the account of that name"),
 ]
 
 CPP_TOKEN = re.compile(

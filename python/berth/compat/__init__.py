@@ -31,5 +31,7 @@ def environment() -> Dict[str, str]:
     It uses PYTHONPATH, because every Python process below inherits it, however it is started: by multiprocessing
     (spawn, forkserver), by a shell script or by another program. `_shim/sitecustomize.py` does the rest.
     """
-    folders = [folder for folder in os.environ.get("PYTHONPATH", "").split(os.pathsep) if folder and folder != _SHIM]
+    path = os.environ.get("PYTHONPATH", "")
+    # An empty entry is the current folder, so all entries stay.
+    folders = [folder for folder in path.split(os.pathsep) if folder != _SHIM] if path else []
     return {**os.environ, "PYTHONPATH": os.pathsep.join([_SHIM, *folders])}

@@ -149,7 +149,8 @@ class Folder:
             owner = os.getuid()
         if owner != os.getuid():
             user = user_name(owner)
-            return berth.NotYours(f"{self.quoted_path(name)} belongs to {user}; only {user} and root can {action} it")
+            able = user if owner == 0 else f"{user} and root"
+            return berth.NotYours(f"{self.quoted_path(name)} belongs to {user}; only {able} can {action} it")
         return berth.HarbourError(f"cannot {action} {self.quoted_path(name)}: {problem.strerror}")
 
 

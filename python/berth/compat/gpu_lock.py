@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
 from types import TracebackType
-from typing import Callable, Union
+from typing import Any, Callable, Union
 
 import berth
 from berth import _environment
@@ -64,15 +65,24 @@ def _acquire_lease(
         raise RuntimeError(f"Could not acquire the lock: {error}") from error
 
 
-def lock_gpu(uid: Index | None = None, n: int = 1, n_system_gpus: int | None = None) -> GpuLock:
+def lock_gpu(*values: Any, uid: Index | None = None, n: int = 1, n_system_gpus: int | None = None) -> GpuLock:
     """Takes the GPU `uid`, or any `n` GPUs, until the end of the `with` block or of the process.
 
     Does not wait: raises RuntimeError if not all of them are free now. `n_system_gpus` excludes GPUs with this index
-    and above.
+    and above. The versions of gpu_lock have different first arguments: one value without a name is `uid`, with a warning;
+    two are `n` and `n_system_gpus`.
 
         with lock_gpu(n=2) as lock:
             print(lock.uid)
     """
+    if values and (uid is not None or n != 1 or n_system_gpus is not None or len(values) > 2):
+        raise berth.UsageError("lock_gpu takes a GPU or a count, not both; name the arguments: uid=, n=, n_system_gpus=")
+    if len(values) == 1:
+        uid = values[0]
+        warnings.warn(f"lock_gpu({uid!r}) locks GPU {uid}; write lock_gpu(uid={uid!r}), or lock_gpu(n={uid!r}) for a "
+                      "number of GPUs", stacklevel=2)
+    elif values:
+        n, n_system_gpus = values
     if uid is None:
         return GpuLock(_acquire_lease(n, None, None if n_system_gpus is None else _is_below(n_system_gpus)))
     if n != 1:

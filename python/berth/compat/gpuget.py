@@ -15,12 +15,11 @@ import datetime
 import os
 import re
 import subprocess
-import sys
 from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 import berth
 
-from . import _command, _gpuget_monitor
+from . import _command, _gpuget_monitor, _shared_folder
 from ._gpuget_file_lists import FileLists, format_time, is_id
 from ._gpuget_redis_lists import RedisLists
 
@@ -30,18 +29,20 @@ KEYS = ("berth", "gpuget")
 _UUID = re.compile(r"(GPU|MIG)-[0-9A-Za-z/-]{1,100}")
 
 ABOUT = """\
-Lease GPUs of this host, one for each call. This is GPUGET's command, implemented with berth.
+Lease GPUs of this host, one for each call. This is GPUGET's command,
+implemented with berth.
 
-The calling shell has the GPU until --release, or until the shell ends:
+The process that reads the number has the GPU until --release, or until it ends:
   GPUID=$(GPU.py --get); program --device $GPUID; GPU.py --release $GPUID
 """
 NOTES = """\
-By default no Redis server is used. --redis-server, --redis-port, --redis-db and --redis-prefix then only select one of
-several lists of managed GPUs. Only the user who created a list and root can change it. A GPU that is leased through
+By default no Redis server is used. --redis-server, --redis-port, --redis-db and
+--redis-prefix then only select one of several lists of managed GPUs. Only the
+user who created a list and root can change it. A GPU that is leased through
 another list, or by another berth command, is not idle.
 
-With --keys gpuget (or BERTH_GPUGET_KEYS=gpuget) the lists are GPUGET's own lists in that Redis server, shared with users
-of the original GPU.py.
+With --keys gpuget (or BERTH_GPUGET_KEYS=gpuget) the lists are GPUGET's own
+lists in that Redis server, shared with users of the original GPU.py.
 """
 
 
@@ -75,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
 
     flag("--get", text="lease an idle GPU and print its ID; wait if no GPU is idle")
     parser.add_argument("--release", type=_id_or_uuid, metavar="ID", help="release a GPU")
-    parser.add_argument("--pid", type=_count, help="with --get: lease for this process instead of the calling shell")
+    parser.add_argument("--pid", type=_count, help="with --get: lease for this process")
     manage = parser.add_mutually_exclusive_group()
     manage.add_argument("--redis-manage-all", action="store_true", help="manage all GPUs of this host")
     manage.add_argument("--redis-manage", type=_ids, metavar="LIST", help="manage these GPUs, such as 0,2")
@@ -109,7 +110,8 @@ class GpuGet:
         self._file_lists = FileLists(names, lambda text: _command.print_message(PROG, text))
 
     def run(self) -> int:
-        """Runs the first action of the flags, in GPUGET's order, and returns the exit code."""
+        """Runs the first action of the flags, in GPUGET's order, and returns the exit code. Without any it does nothing,
+        as GPUGET."""
         actions: Tuple[Tuple[str, Callable[[], int]], ...] = (
             ("gpu_count", self.gpu_count),
             ("managed_gpu_count", self.managed_gpu_count),
@@ -129,7 +131,7 @@ class GpuGet:
         for name, action in actions:
             if getattr(self._flags, name) not in (None, False):
                 return action()
-        raise berth.UsageError(f"no action given; see {PROG} --help")
+        return 0
 
     def gpu_count(self) -> int:
         print(len(berth.status()))
@@ -159,7 +161,7 @@ class GpuGet:
 
     def get(self) -> NoReturn:
         """Executes `berth acquire`, which prints the ID. It must be the same process, because `berth acquire` leases
-        for its parent, the calling shell."""
+        for a process above it, the one that gets the ID."""
         managed = self._managed()
         if not managed:
             raise berth.Impossible(f"no GPU is managed; run: berth compat {PROG} --redis-manage-all")
@@ -171,8 +173,7 @@ class GpuGet:
 
     def _exec_acquire(self, ids: List[str], *flags: str) -> NoReturn:
         words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids), *flags]
-        if self._flags.pid is not None:
-            words += ["--for", str(self._flags.pid)]
+        words += ["--compat", "gpuget"] if self._flags.pid is None else ["--for", str(self._flags.pid)]
         # Only the list of managed GPUs restricts the choice: a script may have set the variable to an ID of --get.
         variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         os.execve(words[0], words, variables)
@@ -186,7 +187,7 @@ class GpuGet:
         if gpu.state == "free":
             print(f"GPU {gpu_id} is already idle.")
             return 0
-        code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
+        code = _release_leases(gpu, gpu_id)
         if code != 0:
             return code
         released = f"GPU {gpu.index} released by PID {self._flags.pid or os.getppid()}."
@@ -236,7 +237,7 @@ class GpuGet:
     def active(self) -> int:
         gpus = {gpu_id: gpu for gpu_id, gpu in self._gpus().items() if gpu.state != "free"}
         if gpus:
-            print(f"There is {len(gpus)} ACTIVE GPUs, IDs: {', '.join(gpus)}")
+            print(f"There is {len(gpus)} ACTIVE GPUs, IDs: {','.join(gpus)}")
         else:
             print("There are no active GPUs.")
         for gpu_id, gpu in gpus.items():
@@ -298,10 +299,11 @@ class RedisGpuGet(GpuGet):
             print(f"GPU {given} is not managed.")
             return 0
         mark = self._redis_lists.read_holder(gpu_id).mark
-        if any(lease.label == _gpuget_monitor.lease_label(mark) for gpu in gpus for lease in gpu.leases if mark):
-            code = subprocess.run([berth.program(), "release", gpu_id], stdout=subprocess.DEVNULL).returncode
-            if code != 0:
-                return code
+        for gpu in gpus:
+            if any(lease.label == _gpuget_monitor.lease_label(mark) for lease in gpu.leases if mark):
+                code = _release_leases(gpu, gpu_id)
+                if code != 0:
+                    return code
         self._redis_lists.put_back(gpu_id, mark, f"released by PID {self._flags.pid or os.getppid()}.")
         print(f"GPU {given} released.")
         return 0
@@ -363,13 +365,15 @@ def _is_running(pid: int) -> bool:
     return pid > 0
 
 
+def _release_leases(gpu: berth.Gpu, gpu_id: str) -> int:
+    """Releases the user's own leases on the GPU. If root has none there, releases those of all users."""
+    own = any(lease.user == _shared_folder.user_name(os.getuid()) for lease in gpu.leases)
+    others = [] if own or os.getuid() != 0 else [lease.id for lease in gpu.leases]
+    return subprocess.run([berth.program(), "release", *(others or [gpu_id])], stdout=subprocess.DEVNULL).returncode
+
+
 def _holder_line(gpu_id: str, pid: int, since: str) -> str:
-    running = _is_running(pid)
-    who = f"{'running' if running else 'not running'} PID {pid:6d}"
-    line = f"GPU {gpu_id} acquired by {who} at {since}"
-    if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
-        return line
-    return f"\033[{32 if running else 31}m{line}\033[0m"
+    return f"GPU {gpu_id} acquired by PID {pid} at {since}"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:

@@ -8,9 +8,11 @@ with -q and without a command to run, no GPU stays leased.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import logging
 import os
+import random
 import signal
 from collections.abc import Sequence
 from typing import Any, Callable, NamedTuple, NoReturn, SupportsIndex
@@ -32,28 +34,39 @@ if not _log.handlers:  # the module may be imported under two names
 class GpuInfo(NamedTuple):
     """A GPU and its current values. A value that the driver or Berth does not report is None, never 0.
 
-    It is a tuple, as in gpuselect's code. It also has keys, as in gpuselect's documentation: the names of the fields,
-    `utilization` and `mem_utilization`.
+    It is a tuple, as in gpuselect's code. It can also be read as a dict, as in gpuselect's documentation; the keys are the
+    names of the fields, `utilization` and `mem_utilization`. (json.dumps() writes a list: use dict(info).)
     """
 
     device: int | str  # str for a MIG instance
-    name: str | None
-    util: int | None  # percent
-    mem_util: int | None  # percent
-    mem_free: int | None  # bytes
-    mem_used: int | None
-    mem_total: int | None
-    processes: int
-    fan_speed: int | None  # always None, like effective_power_limt and is_throttling: Berth does not query them
-    effective_power_limt: int | None
-    performance_state: int | None  # 0 (fastest) to 15
-    power_usage: int | None  # milliwatts
-    temperature: int | None  # degrees Celsius
-    is_throttling: int | None
+    name: str | None = None
+    util: int | None = None  # percent
+    mem_util: int | None = None  # percent
+    mem_free: int | None = None  # bytes
+    mem_used: int | None = None
+    mem_total: int | None = None
+    processes: int | None = None
+    fan_speed: int | None = None  # like effective_power_limt and is_throttling not set: Berth does not query them
+    effective_power_limt: int | None = None
+    performance_state: int | None = None  # 0 (fastest) to 15
+    power_usage: int | None = None  # milliwatts
+    temperature: int | None = None  # degrees Celsius
+    is_throttling: int | None = None
 
     def keys(self) -> list[str]:
-        """Makes dict(info) work."""
         return [*self._fields, *_OTHER_KEYS]
+
+    def values(self) -> list[Any]:
+        return [self[key] for key in self.keys()]
+
+    def items(self) -> list[tuple[str, Any]]:
+        return [(key, self[key]) for key in self.keys()]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self.keys() else default
+
+    def __contains__(self, key: object) -> bool:
+        return key in self.keys() or tuple.__contains__(self, key)
 
     def __getitem__(self, key: str | SupportsIndex | slice) -> Any:
         if isinstance(key, str):
@@ -83,6 +96,39 @@ def _gpu_info(gpu: berth.Gpu) -> GpuInfo:
         temperature=gpu.temperature_c,
         is_throttling=None,
     )
+
+
+def __filter_gpus(
+    gpu_info: Sequence[GpuInfo],
+    count: int,
+    devices: Sequence[int],
+    name: str | None,
+    util: int,
+    mem_util: int,
+    processes: int,
+    selector: Callable[[GpuInfo], bool] | None,
+) -> list[GpuInfo]:
+    """The GPUs of `gpu_info` that match: `count` of them at random, or all if they are fewer. Logs each step.
+
+    gpuselect exports it under this name. Here it only explains a choice in the debug log: Berth makes the choice.
+    """
+    if selector is not None:
+        left = [gpu for gpu in gpu_info if selector(gpu)]
+        _log.debug("Selector matched %d / %d GPUs", len(left), len(gpu_info))
+    else:
+        left = [gpu for gpu in gpu_info if not devices or gpu.device in devices]
+        left = [gpu for gpu in left if name is None or name.lower() in (gpu.name or "").lower()]
+        _log.debug("Device and name filters matched %d / %d GPUs", len(left), len(gpu_info))
+        for what, limit in (("util", util), ("mem_util", mem_util), ("processes", processes)):
+            before = len(left)
+            left = [gpu for gpu in left if _is_within(getattr(gpu, what), limit)]
+            _log.debug("%s <= %d matched %d / %d GPUs", what, limit, len(left), before)
+    _log.debug("GPUs left after filtering (%d requested): %d", count, len(left))
+    return left if len(left) <= count else random.sample(left, count)
+
+
+def _is_within(value: int | None, limit: int) -> bool:
+    return limit >= 100 if value is None else value <= limit
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,6 +179,18 @@ class _Request:
         indices = [gpu.index for gpu in gpus]
         return dataclasses.replace(self, count=self.count - len(gpus), already_held=tuple(gpu.uuid for gpu in gpus),
                                    devices=tuple(device for device in self.devices if device not in indices))
+
+
+def _log_filters(request: _Request) -> None:
+    """Logs the GPUs and how many of them match, for debugging."""
+    if not _log.isEnabledFor(logging.DEBUG):
+        return
+    gpus = [_gpu_info(gpu) for gpu in berth.status() if gpu.state not in ("lost", "unknown")]
+    _log.debug("GPU count: %d", len(gpus))
+    for gpu in gpus:
+        _log.debug("Device %s: %s", gpu.device, gpu)
+    __filter_gpus(gpus, request.count, request.devices, request.name, request.util, request.mem_util, request.processes,
+                  request.selector)
 
 
 def _percent_limit(percent: int) -> int | None:
@@ -242,8 +300,8 @@ def gpuselect(
         gpuselect(count=2, name="A6000")
     """
     request = _make_request(count, devices, name, util, mem_util, processes, selector)
-    _log.debug("%s", request)
     _check_devices(request.devices)
+    _log_filters(request)
     try:
         if 0 < len(request.devices) < request.count:
             raise berth.Impossible(f"{request.count} GPUs requested, but only {len(request.devices)} named")
@@ -315,12 +373,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
                            options.processes)
     except berth.UsageError as error:
         parser.error(str(error))
+    if options.debug:
+        with contextlib.suppress(berth.Error):  # the berth command reports it
+            _log_filters(request)
     if command:
         os.environ["PYTHONUNBUFFERED"] = "1"  # as the original does, so that the output of a script appears at once
         _exec_berth(["run", *request.flags(), "--", *command])
     if options.quiet:
         _exec_berth(["run", *request.flags(), "--", "true"])
-    _exec_berth(["acquire", "--print", "ids", *request.flags()])
+    _exec_berth(["acquire", "--compat", "gpuselect", "--label", "gpuselect", "--print", "ids", *request.flags()])
 
 
 if __name__ == "__main__":

@@ -1,23 +1,29 @@
 // The command `berth acquire [REQUEST] [--for PID] [--print FORM]`.
 #include "lease/acquire.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <memory>
+#include <set>
 #include <string>
+#include <time.h>
 #include <unistd.h>
 #include <utility>
 #include <variant>
 
 #include "base/descriptors.h"
 #include "base/json.h"
+#include "base/process.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/request_flags.h"
 #include "devices/driver.h"
+#include "lease/cancel_and_release.h"
 #include "lease/job_environment.h"
 #include "profile/job_type.h"
 #include "run/keeper.h"
@@ -31,8 +37,83 @@ struct AcquireCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string format = "shell";
   std::string ids = "index";
+  std::string compat;  // the older tool that calls: gpuget or gpuselect; empty for none
   pid_t owner = 0;
 };
+
+// Scripts of the older tools call them through other programs and know nothing of leases. GPUGET's
+// keep their GPU until they release it, whichever of their processes got it.
+Result<LeaseOwners> find_owners(const AcquireCommandOptions& options) {
+  if (options.owner != 0 || options.compat.empty()) {
+    return LeaseOwners{
+        TRY(find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner)))};
+  }
+  if (options.compat == "gpuget") return find_output_owners("name one with --pid PID");
+  LeaseOwners owners = TRY(find_output_owners("start the program with it: gpuselect -- CMD"));
+  return LeaseOwners{std::move(owners.first)};
+}
+
+// When the newest process that `owner` has started and that still runs was started, in clock ticks
+// since the host started; 0 if there is none. This command itself does not count.
+std::uint64_t newest_child_start(const OwnerProcess& owner) {
+  std::set<pid_t> self;
+  for (pid_t pid = ::getpid(); pid > 0 && pid != owner.pid;) {
+    self.insert(pid);
+    const auto stat = read_process_stat(pid);
+    pid = stat ? stat->parent : 0;
+  }
+  std::uint64_t newest = 0;
+  for (const pid_t pid : list_processes()) {
+    const auto stat = read_process_stat(pid);
+    if (!stat || stat->parent != owner.pid || self.contains(pid)) continue;
+    if (const UniqueFd child = open_process(pid); child && !has_ended(child)) {
+      newest = std::max(newest, stat->start_ticks);
+    }
+  }
+  return newest;
+}
+
+// A time in clock ticks since the host started, as ProcessStat has it; a second earlier, since the
+// two clocks are not read at the same moment.
+std::uint64_t to_ticks(TimePoint time) {
+  using std::chrono::milliseconds;
+  timespec now{};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto since_start = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
+  const auto age = std::chrono::system_clock::now() - time + std::chrono::seconds(1);
+  const auto then = std::chrono::duration_cast<milliseconds>(since_start - age).count();
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(then, 0)) *
+         static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)) / 1000;
+}
+
+bool has_compute_process(const Snapshot& snapshot, const std::string& uuid) {
+  for (const Gpu& gpu : snapshot.gpus) {
+    if (gpu.uuid != uuid) continue;
+    return gpu.health != Health::ok ||
+           std::any_of(gpu.processes.begin(), gpu.processes.end(), [](const GpuProcess& process) {
+             return process.kind == ProcessKind::compute;
+           });
+  }
+  return true;  // it is not known whether the GPU is used
+}
+
+// A loop such as `for i in …; do CUDA_VISIBLE_DEVICES=$(gpuselect) train $i; done` calls gpuselect
+// again and again, and no call gives back what the one before took. So this does: it releases the
+// leases of the same process that have the same label, if no process computes on their GPUs, and if
+// the owner has no child that it has started since then.
+Result<void> release_earlier_leases(const OwnerProcess& owner, const std::string& label,
+                                    Probe& probe) {
+  const Snapshot snapshot = TRY(probe.snapshot());
+  const std::uint64_t newest_child = newest_child_start(owner);
+  TRY(release_own_leases([&](const Record& lease) {
+    return lease.pid == owner.pid && lease.pid_namespace == pid_namespace() &&
+           lease.label == label && newest_child < to_ticks(lease.granted) &&
+           std::none_of(lease.uuids.begin(), lease.uuids.end(), [&](const std::string& uuid) {
+             return has_compute_process(snapshot, uuid);
+           });
+  }));
+  return {};
+}
 
 // The index of a card is a number, that of a MIG instance a string, as in `berth status --json`.
 std::string format_lease_json(const Lease& lease) {
@@ -85,16 +166,37 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-Result<int> run(const AcquireCommandOptions& options) {
-  if (options.request->auto_memory && options.request->job.empty()) {
+// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them.
+void print_notice(const Lease& lease, const OwnerProcess& owner, bool prints_exports) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
+  print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
+                            gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
+                            owner.pid, lease.id()));
+  if (prints_exports && ::isatty(STDOUT_FILENO) != 0) {
+    print_message(
+        "the shell does not use the lease yet: paste the lines above into it; next time: "
+        "eval \"$(berth acquire)\"");
+  }
+}
+
+Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
+  const bool unnamed_auto = options.request->auto_memory && options.request->job.empty();
+  // A default of the configuration, which is meant for commands. A shell has no job type.
+  if (unnamed_auto && !has_memory_flag) {
+    options.request->auto_memory = false;
+  } else if (unnamed_auto) {
     return fail(ErrorKind::usage,
                 "acquire: --mem auto needs --job NAME, since a shell does not have a job type");
   }
-  const OwnerProcess owner =
-      TRY(find_lease_owner(options.owner == 0 ? std::nullopt : std::optional(options.owner)));
+  LeaseOwners owners = TRY(find_owners(options));
+  const OwnerProcess& owner = owners.first;
   (void)raise_descriptor_limit();
   const std::unique_ptr<Probe> probe =
       TRY(open_driver([] { print_message("waiting for the driver to answer"); }));
+  if (options.compat == "gpuselect") {
+    TRY(release_earlier_leases(owner, options.request->label, *probe));
+  }
   AcquireRequest request = make_acquire_request(*options.request);
   request.command = owner.name;
   request.holder_pid = owner.pid;
@@ -103,8 +205,13 @@ Result<int> run(const AcquireCommandOptions& options) {
     const auto type = make_named_job_type(options.request->job, request.gpu_request.count);
     request.profile_options = ProfileOptions{type.name, options.request->auto_memory};
   }
+  WaitCallbacks callbacks;
+  // GPUGET says nothing while it waits, so scripts read stderr with the number (2>&1).
+  if (options.compat == "gpuget" && ::isatty(STDERR_FILENO) == 0) {
+    callbacks.on_wait = [](const WaitStatus&) {};
+  }
   std::variant<Lease, int> outcome =
-      TRY(acquire_with_display(*probe, std::move(request), owner.handle.get()));
+      TRY(acquire_with_display(*probe, std::move(request), owner.handle.get(), callbacks));
   if (const int* signal = std::get_if<int>(&outcome)) {
     if (*signal != 0) return 128 + *signal;
     return fail(ErrorKind::usage, fmt::format("{} (pid {}), the owner of the request, has ended",
@@ -112,7 +219,7 @@ Result<int> run(const AcquireCommandOptions& options) {
   }
   probe->close_session();
   Lease& lease = std::get<Lease>(outcome);
-  auto keeper = Keeper::start(lease, owner);
+  auto keeper = Keeper::start(lease, owners);
   if (!keeper) {
     lease.release();
     return tl::make_unexpected(keeper.error());
@@ -120,7 +227,10 @@ Result<int> run(const AcquireCommandOptions& options) {
   lease.hand_over_bell();
   print(format_output(lease, options));
   // If the reader is gone, the keeper releases the lease, and run_program() reports the error.
-  if (std::fflush(stdout) == 0) keeper->confirm_delivery();
+  if (std::fflush(stdout) == 0) {
+    keeper->confirm_delivery();
+    print_notice(lease, owner, options.format == "shell");
+  }
   return 0;
 }
 
@@ -151,15 +261,19 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
                      options->ids);
   command.add_value("--for", "PID", "Process that owns the lease (default: the calling shell)",
                     [options](std::string_view text) { return parse_pid(text, options->owner); });
+  command.set_group("");  // for the commands of berth.compat only
+  command.add_choice("--compat", "gpuget|gpuselect", "Owner as scripts of this tool need it",
+                     options->compat);
+  command.set_group("Options");
   command.set_footer(
       "The lease belongs to the calling shell or script. It ends when that process ends, or with\n"
       "'berth release'. All commands of that shell use the same GPUs. If no lease is granted,\n"
       "eval fails with berth's exit code.\n"
       "\nExamples:\n"
-      "  eval \"$(berth acquire -n 1)\" && python train.py; berth release --all\n"
+      "  eval \"$(berth acquire)\" && python train.py; eval \"$(berth release)\"\n"
       "  read GPU < <(berth acquire --print ids)\n"
-      "  docker run --gpus \"$(berth acquire --print docker)\" IMAGE");
-  return [options]() { return run(*options); };
+      "  docker run --gpus \"$(berth acquire --print docker)\" IMAGE; berth release");
+  return [options, &command]() { return run(*options, command.find("--mem")->times_given > 0); };
 }
 
 }  // namespace berth

@@ -1,12 +1,9 @@
 // The command `berth batch [REQUEST] FILE`.
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <fmt/format.h>
 #include <memory>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <unistd.h>
@@ -17,6 +14,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/time_text.h"
+#include "batch/command_source.h"
 #include "batch/gpu_share.h"
 #include "batch/joblog.h"
 #include "batch/line_order.h"
@@ -44,61 +42,41 @@ constexpr std::size_t kLearnedQueueWindow = 8;
 
 struct BatchCommandOptions {
   std::shared_ptr<RequestOptions> request;
-  std::string file;  // empty: the commands follow "--"
+  CommandSource source;
   std::vector<std::string> run_flags;
   std::optional<unsigned> jobs;
   unsigned per_gpu = 0;  // 0: not given
   unsigned retries = 0;
-  std::optional<std::chrono::nanoseconds> timeout;
+  std::optional<std::chrono::nanoseconds> limit;
+  std::optional<std::chrono::nanoseconds> old_limit;  // by its old name --timeout
   std::string logs;
   std::string joblog;
   bool keep_going = false;
   bool resume = false;
+  bool restart = false;
+  bool dry_run = false;
+  bool replaces_braces = false;  // -I {}
   bool in_order = false;
   bool no_wait = false;
 };
 
-// Whether the file is a program, and not a list of commands, which may begin with "#!/bin/sh".
-bool is_program(std::string_view file, std::string_view text) {
-  if (file.ends_with(".py") || text.starts_with("\177ELF")) return true;
-  const std::string_view first_line = text.substr(0, text.find('\n'));
-  return first_line.starts_with("#!") && !first_line.ends_with("sh");
-}
+// What the batch uses in the file system.
+struct BatchPaths {
+  std::string logs;
+  std::string joblog;
+  bool follow_commands = false;  // they are named by the commands, so other commands have others
+};
 
-// The lines of the file; or `words`, if the user wrote the commands behind "--".
-Result<std::vector<BatchLine>> read_lines(const BatchCommandOptions& options,
-                                          const std::vector<std::string>& words) {
-  if (options.file.empty() == words.empty()) {
-    return fail(
-        ErrorKind::usage,
-        words.empty()
-            ? "batch: no commands; name a file that has one command per line, or - for stdin"
-            : "batch: the commands come from a file or follow --, not both; omit one of them");
-  }
-  if (options.file.empty()) return make_lines(words);
-  const std::string text = TRY(read_source(options.file));
-  if (options.file != "-" && is_program(options.file, text)) {
-    const bool python = options.file.ends_with(".py");
-    return fail(ErrorKind::usage,
-                fmt::format("batch: {} is a program, not a list of commands; did you mean: berth "
-                            "run -- {}{}? (as a list: berth batch - < {})",
-                            in_quotes(options.file), python ? "python " : "",
-                            shell_quote(options.file), shell_quote(options.file)));
-  }
-  return parse_lines(text, options.file);
-}
-
-bool has_named_file(const BatchCommandOptions& options) {
-  return !options.file.empty() && options.file != "-";
-}
-
-// Commands that do not come from a file get a new folder, since they have no name to find it by.
-std::string log_folder_path(const BatchCommandOptions& options) {
-  if (!options.logs.empty()) return options.logs;
-  if (has_named_file(options)) return default_log_folder(options.file);
-  return fmt::format("batch-{}-{}.logs",
-                     format_local_time(std::chrono::system_clock::now(), "%Y%m%d-%H%M%S"),
-                     ::getpid());
+BatchPaths batch_paths(const BatchCommandOptions& options, const std::vector<BatchLine>& lines) {
+  const std::string file = options.source.named_file();
+  BatchPaths paths;
+  paths.logs = !options.logs.empty() ? options.logs
+               : !file.empty()       ? default_log_folder(file)
+                                     : default_log_folder(lines);
+  paths.joblog =
+      options.joblog.empty() ? fmt::format("{}/joblog.jsonl", paths.logs) : options.joblog;
+  paths.follow_commands = file.empty() && options.logs.empty() && options.joblog.empty();
+  return paths;
 }
 
 Result<void> check_options(const BatchCommandOptions& options) {
@@ -111,11 +89,17 @@ Result<void> check_options(const BatchCommandOptions& options) {
                 "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
                 "the memory; use only one of them");
   }
-  if (options.resume && !has_named_file(options) && options.logs.empty() &&
-      options.joblog.empty()) {
+  if (options.resume && options.restart) {
     return fail(ErrorKind::usage,
-                "batch: --resume needs the --logs of the earlier batch, since the commands do not "
-                "come from a file");
+                "batch: --resume and --restart contradict each other; use only one of them");
+  }
+  if (options.limit && options.old_limit) {
+    return fail(ErrorKind::usage,
+                "batch: --limit and --timeout mean the same here; use only --limit");
+  }
+  if (options.replaces_braces && options.source.is_sweep()) {
+    return fail(ErrorKind::usage,
+                "batch: -I {} contradicts the {} of the values; choose another text, such as -I @");
   }
   return {};
 }
@@ -198,32 +182,48 @@ LineOrder make_line_order(const BatchCommandOptions& options, const BatchPlan& p
           }};
 }
 
-// Opens the joblog, and fills in plan.to_run: the lines that have not succeeded before.
-Result<Joblog> open_joblog(const BatchCommandOptions& options, BatchPlan& plan) {
-  const std::string path =
-      options.joblog.empty() ? fmt::format("{}/joblog.jsonl", plan.logs->path()) : options.joblog;
-  Joblog joblog = TRY(Joblog::open(path, *plan.logs));
-  const JoblogContent& previous = joblog.content();
-  // If no line has succeeded, starting over loses nothing.
-  if (!options.resume && previous.succeeded() > 0 && !previous.finished) {
-    return fail(ErrorKind::usage,
-                fmt::format("batch: {} has an unfinished batch ({} of {} succeeded); continue it "
-                            "with --resume, or choose another --logs",
-                            in_quotes(joblog.path()), previous.succeeded(), previous.total));
-  }
-  if (!options.resume) joblog.clear();
+// Fills in plan.to_run, according to the joblog of the batch before this one.
+Result<void> select_lines(const BatchCommandOptions& options, const JoblogContent& previous,
+                          const std::string& joblog, BatchPlan& plan) {
+  bool is_known = false;  // the joblog has lines of this batch
   for (std::size_t i = 0; i < plan.lines.size(); ++i) {
     const auto entry = previous.lines.find(plan.lines[i].key);
-    if (entry == previous.lines.end() || !entry->second) plan.to_run.push_back(i);
+    is_known = is_known || entry != previous.lines.end();
+    if (!options.resume || entry == previous.lines.end() || !entry->second)
+      plan.to_run.push_back(i);
   }
-  return joblog;
+  // If no line has succeeded, starting over loses nothing.
+  const bool starts_over = !options.resume && !options.restart;
+  if (!starts_over || previous.succeeded() == 0 || previous.finished) return {};
+  return fail(
+      ErrorKind::usage,
+      fmt::format("batch: {} has an unfinished batch{} ({} of {} succeeded); {}", in_quotes(joblog),
+                  is_known ? "" : " of other commands", previous.succeeded(), previous.total,
+                  is_known ? "continue it with --resume, or start over with --restart"
+                           : "choose another --logs, or replace it with --restart"));
+}
+
+// The notice of --dry-run is on stderr, so that stdout has the lines alone.
+Result<int> show_lines(const BatchCommandOptions& options, const BatchPaths& paths,
+                       BatchPlan& plan) {
+  TRY(select_lines(options, TRY(read_joblog(paths.joblog)), paths.joblog, plan));
+  const Terminal terminal = terminal_at(STDOUT_FILENO);
+  for (const std::size_t i : plan.to_run) {
+    const BatchLine& line = plan.lines[i];
+    print(terminal.escape(
+              fmt::format("{} {}", format_position(line.number, plan.lines.size()), line.command)) +
+          '\n');
+  }
+  print_message(fmt::format("batch: dry run: {} of {} lines would run, with their logs in {}",
+                            plan.to_run.size(), plan.lines.size(), paths.logs));
+  return 0;
 }
 
 std::string default_label(const BatchCommandOptions& options) {
   constexpr std::size_t kMaxLabel = 100;
   if (!options.request->label.empty()) return "";
-  const std::string& file = options.file;
-  if (file.empty() || file == "-") return "batch";
+  const std::string file = options.source.named_file();
+  if (file.empty()) return "batch";
   return truncate_text(printable(file.substr(file.rfind('/') + 1)), kMaxLabel);
 }
 
@@ -232,29 +232,43 @@ int batch_exit_code(const BatchResult& result) {
   return result.failed.empty() ? 0 : 1;
 }
 
-Result<int> run(const BatchCommandOptions& options, const std::vector<std::string>& words) {
+Result<int> run(const BatchCommandOptions& options) {
   TRY(check_options(options));
   BatchPlan plan;
-  plan.lines = TRY(read_lines(options, words));
+  plan.lines = TRY(read_commands(options.source));
   if (plan.lines.empty()) {
-    print_message("batch: there are no commands: nothing to do");
+    const std::string& csv = options.source.csv;
+    print_message(fmt::format("batch: there are no {}: nothing to do",
+                              csv.empty() ? "commands" : "rows in " + source_name(csv)));
     return 0;
+  }
+  const BatchPaths paths = batch_paths(options, plan.lines);
+  if (options.resume && paths.follow_commands && ::access(paths.joblog.c_str(), F_OK) != 0) {
+    return fail(ErrorKind::usage,
+                "batch: there is no earlier batch of these commands here; if you have changed "
+                "some, name its folder with --logs");
+  }
+  if (options.dry_run) return show_lines(options, paths, plan);
+  if (options.old_limit) {
+    print_message("batch: --timeout is now called --limit, as it limits how long a line runs");
   }
   TRY(plan_sharing(options, plan));
   plan.types = derive_types(options, plan.lines);
   plan.label = default_label(options);
   plan.replace_logs = !options.resume;
   plan.retries = options.retries;
-  plan.timeout = options.timeout;
+  plan.limit = options.limit ? options.limit : options.old_limit;
   plan.keep_going = options.keep_going;
   plan.known_seconds = [profiles = ProfileLookup()](const std::string& type) {
     return profiles.expected_seconds(type);
   };
-  plan.logs = std::make_shared<const LogFolder>(TRY(LogFolder::open(log_folder_path(options))));
-  plan.resume_flags = has_named_file(options) || !options.logs.empty() || !options.joblog.empty()
-                          ? "--resume"
-                          : fmt::format("--resume --logs {}", shell_quote(plan.logs->path()));
-  Joblog joblog = TRY(open_joblog(options, plan));
+  plan.logs = std::make_shared<const LogFolder>(TRY(LogFolder::open(paths.logs)));
+  plan.resume_flags = paths.follow_commands
+                          ? fmt::format("--resume --logs {}", shell_quote(paths.logs))
+                          : "--resume";
+  Joblog joblog = TRY(Joblog::open(paths.joblog, *plan.logs));
+  TRY(select_lines(options, joblog.content(), paths.joblog, plan));
+  if (!options.resume) joblog.clear();
   // Queued until the summary is printed: a user who presses Ctrl-C once too often wants to read it.
   SignalQueue signals(kBatchSignals);
   // The signals that also end the wait for a driver.
@@ -298,25 +312,25 @@ Flags::ValueParser parse_number_into(const std::shared_ptr<BatchCommandOptions>&
   };
 }
 
+// `target` is a part of `options`.
 Flags::ValueParser parse_path_into(const std::shared_ptr<BatchCommandOptions>& options,
-                                   std::string BatchCommandOptions::*target) {
-  return [=](std::string_view text) -> Result<void> {
+                                   std::string& target) {
+  return [options, &target](std::string_view text) -> Result<void> {
     if (text.empty()) return fail(ErrorKind::usage, "the path is empty; write a path");
-    options.get()->*target = text;
+    target = text;
     return {};
   };
 }
 
-Result<void> parse_time_limit(std::string_view text, BatchCommandOptions& options) {
+Result<std::chrono::nanoseconds> parse_limit(std::string_view text) {
   const std::chrono::nanoseconds time = TRY(parse_duration(text));
-  constexpr std::chrono::hours kMaxTimeout(24 * 3650);
-  if (time == std::chrono::nanoseconds::zero() || time > kMaxTimeout) {
+  constexpr std::chrono::hours kMaxLimit(24 * 3650);
+  if (time == std::chrono::nanoseconds::zero() || time > kMaxLimit) {
     return fail(
         ErrorKind::usage,
         fmt::format("{} is not a usable time limit; write 90s, 1h30m or 2d", in_quotes(text)));
   }
-  options.timeout = time;
-  return {};
+  return time;
 }
 
 void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& options) {
@@ -337,26 +351,33 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
                    "Keep going after a failure (default: finish running lines,\nstart no more)");
   command.add_value("--retries", "R", "Run a failed line again, up to R times",
                     parse_number_into(options, &BatchCommandOptions::retries, 0, 1000));
-  command.add_value("--timeout", "DURATION",
+  command.add_value("--limit", "DURATION",
                     "Stop a line that runs longer, such as 2h, and count it as\nfailed; time in "
                     "the queue does not count",
-                    [options](std::string_view text) { return parse_time_limit(text, *options); });
+                    [options](std::string_view text) -> Result<void> {
+                      options->limit = TRY(parse_limit(text));
+                      return {};
+                    });
   command.add_value("--logs", "DIR",
                     "Folder for the output of each line (default for jobs.txt:\njobs.logs)",
-                    parse_path_into(options, &BatchCommandOptions::logs));
+                    parse_path_into(options, options->logs));
   command.add_value("--joblog", "FILE",
                     "File that records finished lines (default: DIR/joblog.jsonl)",
-                    parse_path_into(options, &BatchCommandOptions::joblog));
+                    parse_path_into(options, options->joblog));
   command.add_flag(
       "--resume", options->resume,
       "Continue an earlier batch: skip the lines that have\nsucceeded according to its joblog");
+  command.add_flag("--restart", options->restart,
+                   "Run all lines, although an earlier batch is unfinished");
+  command.add_flag("--dry-run", options->dry_run, "Print the lines that would run, and run none");
   command.add_flag("--in-order", options->in_order,
                    "With --mem auto, keep file order instead of largest first");
   add_run_flag(command, options, "-I", "TEXT",
                "Replace TEXT in each line by the indices of its GPUs",
-               [](std::string_view text) -> Result<void> {
+               [options](std::string_view text) -> Result<void> {
                  if (text.empty())
                    return fail(ErrorKind::usage, "the text is empty; write one, such as -I @");
+                 options->replaces_braces = text == "{}";
                  return {};
                });
   add_run_flag(command, options, "--ids", "index|uuid",
@@ -376,6 +397,11 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
       });
   command.set_group("");
   command.add_flag("--no-wait", options->no_wait, "");
+  command.add_value("--timeout", "DURATION", "", [options](std::string_view text) -> Result<void> {
+    options->old_limit = TRY(parse_limit(text));
+    return {};
+  });
+  command.add_positionals("MORE", "", options->source.arguments);
   command.set_group("Options");
 }
 
@@ -387,7 +413,15 @@ Action define_batch(Flags& command, const CommandContext& context) {
   command.add_value(
       "FILE", "",
       "File with one command per line, or - for stdin; without FILE,\nthe commands follow --",
-      parse_path_into(options, &BatchCommandOptions::file));
+      [options](std::string_view text) -> Result<void> {
+        if (text.empty()) return fail(ErrorKind::usage, "the path is empty; write a path");
+        options->source.arguments.emplace_back(text);
+        return {};
+      });
+  command.add_value("--csv", "FILE",
+                    "Run the command behind -- for each row of a CSV file, with\n{NAME} replaced "
+                    "by the value of the column NAME",
+                    parse_path_into(options, options->source.csv));
   add_flags(command, options);
   command.set_footer(
       "Runs each line of FILE in a shell, on GPUs of its own, as soon as they are granted. Blank\n"
@@ -395,18 +429,26 @@ Action define_batch(Flags& command, const CommandContext& context) {
       "that other users get their turn.\n"
       "\nCtrl-C stops the batch: running lines get SIGTERM, and SIGKILL after a second Ctrl-C.\n"
       "--resume continues later.\n"
+      "\nA command followed by ::: and values runs once for each value, and with several ::: once\n"
+      "for each combination. {} is replaced by the value ({} and {}, or {1} and {2}, by the first\n"
+      "and the second). Each value is quoted: it is one argument, whatever it contains.\n"
       "\nExamples:\n"
       "  berth batch jobs.txt                            each line alone on a GPU\n"
       "  berth batch --mem auto -k jobs.txt              share GPUs; berth learns how much\n"
       "  berth batch --per-gpu 3 --retries 2 jobs.txt    three lines on each GPU\n"
       "  berth batch --resume jobs.txt                   continue after Ctrl-C or a reboot\n"
-      "  berth batch -n 2 --timeout 4h -j 3 jobs.txt     two GPUs each, three lines at once\n"
+      "  berth batch -n 2 --limit 4h -j 3 jobs.txt       two GPUs each, three lines at once\n"
       "  seq 9 | sed 's/^/.\\/simulate --device @ --seed /' | berth batch -I @ -\n"
       "  berth batch -- 'python a.py' 'python b.py --fast'\n"
+      "  berth batch -- 'python train.py --lr {} --seed {}' ::: 1e-3 1e-4 ::: 1 2 3\n"
+      "  berth batch --csv runs.csv -- 'python train.py --lr {lr} --seed {seed}'\n"
       "\nExit codes: 0 all lines succeeded; 1 some failed; 64 wrong usage; 69 no driver, or a "
       "request\n"
       "that can never be met; 74 the harbour or the logs cannot be used; 128+N ended by signal N.");
-  return [options, &context]() { return run(*options, context.trailing_command); };
+  return [options, &context]() {
+    options->source.words = context.trailing_command;
+    return run(*options);
+  };
 }
 
 }  // namespace berth

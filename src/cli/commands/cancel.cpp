@@ -36,7 +36,7 @@ Action define_cancel(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<CancelCommandOptions>();
   command.add_positionals("TICKET", "Ids of tickets, as 'berth queue' shows them",
                           options->tickets);
-  command.add_flag("--all", options->all, "Cancel all of your tickets");
+  command.add_flag("-a,--all", options->all, "Cancel all of your tickets");
   command.set_footer(
       "The 'berth run' or 'berth acquire' that waits with the ticket exits with code 75. You can\n"
       "cancel only your own tickets; root can cancel all. If one of several tickets cannot be\n"

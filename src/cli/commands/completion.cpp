@@ -1,155 +1,124 @@
 // The command `berth completion bash|zsh|fish`, which prints a completion script.
 //
-// The scripts are generated from the declared commands and flags, so that they are always complete.
-// An option with a type name such as "a|b|c" completes to these words.
-#include <algorithm>
-#include <deque>
-#include <fmt/format.h>
+// The scripts ask `berth complete` what to offer (see complete.cpp), and hand the rest of the line
+// to the shell's own completion where a command or a file follows. They run the berth of the PATH,
+// never the path that the user types, which may be any file.
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
-#include "base/shell.h"
 #include "base/terminal.h"
-#include "base/text.h"
 #include "cli/command.h"
 
 namespace berth {
 namespace {
 
-struct CompletionWord {
-  std::string text;
-  std::string description;  // one line
-};
-
-// The help text without its line breaks, which a shell would show in its list of completions.
-std::string join_lines(std::string text) {
-  std::replace(text.begin(), text.end(), '\n', ' ');
-  return text;
+constexpr std::string_view kBashScript =
+    R"bash(# Completion for bash: eval "$(berth completion bash)"
+_berth() {
+  local line=${COMP_LINE:0:COMP_POINT} blank piece word joined i
+  local -a words=() first=() answer=()
+  # Bash splits words at = and : (COMP_WORDBREAKS). Join the pieces: what no blank separates.
+  for ((i = 0; i <= COMP_CWORD; i++)); do
+    blank=${line%%[![:blank:]]*}
+    line=${line#"$blank"}
+    piece=${COMP_WORDS[i]}
+    ((i == COMP_CWORD)) && piece=$line
+    line=${line#"$piece"}
+    if ((i == 0)) || [[ $blank ]]; then
+      words+=("$piece")
+      first+=("$i")
+    else
+      words[${#words[@]} - 1]+=$piece
+    fi
+  done
+  mapfile -t answer < <(command berth complete -- "${words[@]}" 2>/dev/null)
+  COMPREPLY=()
+  case ${answer[0]-} in
+    "command "*)
+      i=${answer[0]#command }
+      if declare -F _comp_command_offset >/dev/null; then
+        _comp_command_offset "${first[i]}"
+      elif declare -F _command_offset >/dev/null; then
+        _command_offset "${first[i]}"
+      elif ((i == ${#words[@]} - 1)); then
+        compopt -o filenames
+        mapfile -t COMPREPLY < <(compgen -A command -A file -- "${words[i]}")
+      else
+        compopt -o default -o bashdefault
+      fi
+      ;;
+    files) compopt -o default ;;
+    words)
+      joined=${words[${#words[@]} - 1]}
+      [[ $piece == [=:] ]] && piece=
+      for line in "${answer[@]:1}"; do
+        word=${line%%$'\t'*}
+        [[ $word == "$joined"* ]] || continue
+        word=${word#"${joined%"$piece"}"}
+        [[ $word == *[!A-Za-z0-9_.,:/=@%+-]* ]] && printf -v word %q "$word"
+        COMPREPLY+=("$word")
+      done
+      ;;
+  esac
 }
+complete -F _berth berth
+)bash";
 
-using DeclaredCommands = std::deque<DeclaredCommand>;
-
-std::vector<CompletionWord> command_names(const DeclaredCommands& commands) {
-  std::vector<CompletionWord> words;
-  for (const DeclaredCommand& declared : commands) {
-    words.push_back({declared.command.name, declared.command.summary});
-  }
-  return words;
+constexpr std::string_view kZshScript = R"zsh(#compdef berth
+# Completion for zsh: eval "$(berth completion zsh)", after compinit
+_berth() {
+  local -a answer described
+  local line
+  local -i first
+  answer=("${(@f)$(command berth complete -- "${(@Q)words[1,CURRENT-1]}" "$PREFIX" 2>/dev/null)}")
+  case $answer[1] in
+    command\ *)
+      first=${answer[1]#command }
+      shift $first words
+      (( CURRENT -= first ))
+      _normal
+      ;;
+    files)
+      [[ $PREFIX == --*=* ]] && compset -P '*='
+      _files
+      ;;
+    words)
+      for line in "${(@)answer[2,-1]}"; do
+        described+=("${${line%%$'\t'*}//:/\\:}:${line#*$'\t'}")
+      done
+      _describe berth described
+      ;;
+  esac
 }
+# Read from fpath this file is the function itself; read by eval it only defines it.
+if [ "$funcstack[1]" = _berth ]; then _berth "$@"; else compdef _berth berth; fi
+)zsh";
 
-// Every word that can follow "berth": the commands and the flags of the program itself.
-std::vector<CompletionWord> program_words(const DeclaredCommands& commands) {
-  auto words = command_names(commands);
-  words.push_back({"--help", "Show this help"});
-  words.push_back({"--version", "Show the version"});
-  return words;
-}
-
-// Every word that can follow a command: flags, and the words that its arguments accept.
-std::vector<CompletionWord> command_words(const DeclaredCommand& declared,
-                                          const DeclaredCommands& commands) {
-  const bool is_help = std::string_view(declared.command.name) == "help";
-  auto words = is_help ? command_names(commands) : std::vector<CompletionWord>{};
-  for (const Option& option : declared.flags.options()) {
-    if (option.group.empty()) continue;  // hidden from help, too
-    const std::string description = join_lines(option.help);
-    for (const std::string& choice : option.choices()) words.push_back({choice, description});
-    if (option.name.starts_with("--")) words.push_back({option.name, description});
-  }
-  return words;
-}
-
-std::string join_words(const std::vector<CompletionWord>& words) {
-  return join_text(words, " ", &CompletionWord::text);
-}
-
-std::string bash_script(const DeclaredCommands& commands) {
-  std::string names;
-  std::string cases;
-  for (const DeclaredCommand& declared : commands) {
-    names += fmt::format("{}{}", names.empty() ? "" : "|", declared.command.name);
-    cases += fmt::format("    {}) words={} ;;\n", declared.command.name,
-                         single_quote(join_words(command_words(declared, commands))));
-  }
-  return fmt::format(
-      "# Completion for bash: eval \"$(berth completion bash)\"\n"
-      "_berth() {{\n"
-      "  local word command= words\n"
-      "  for word in \"${{COMP_WORDS[@]:1:COMP_CWORD-1}}\"; do\n"
-      "    case $word in {}) command=$word; break ;; esac\n"
-      "  done\n"
-      "  case $command in\n"
-      "{}"
-      "    *) words={} ;;\n"
-      "  esac\n"
-      "  COMPREPLY=($(compgen -W \"$words\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n"
-      "}}\n"
-      "complete -o default -F _berth berth\n",
-      names, cases, single_quote(join_words(program_words(commands))));
-}
-
-// "word:description" for _describe, where a colon in the word would end it.
-std::string zsh_words(const std::vector<CompletionWord>& words) {
-  std::string out;
-  for (const CompletionWord& word : words) {
-    out += fmt::format("\n      {}", single_quote(word.text + ":" + word.description));
-  }
-  return out;
-}
-
-std::string zsh_script(const DeclaredCommands& commands) {
-  std::string cases;
-  for (const DeclaredCommand& declared : commands) {
-    cases += fmt::format("    {}) words_here=({}) ;;\n", declared.command.name,
-                         zsh_words(command_words(declared, commands)));
-  }
-  return fmt::format(
-      "#compdef berth\n"
-      "# Completion for zsh: eval \"$(berth completion zsh)\", after compinit\n"
-      "_berth() {{\n"
-      "  local -a words_here\n"
-      "  local command=\n"
-      "  (( CURRENT > 2 )) && command=${{words[2]}}\n"
-      "  case $command in\n"
-      "{}"
-      "    *) words_here=({}) ;;\n"
-      "  esac\n"
-      "  _describe berth words_here || _default\n"
-      "}}\n"
-      "# Read from fpath this file is the function itself; read by eval it only defines it.\n"
-      "if [ \"$funcstack[1]\" = _berth ]; then _berth \"$@\"; else compdef _berth berth; fi\n",
-      cases, zsh_words(program_words(commands)));
-}
-
-std::string fish_lines(const std::vector<CompletionWord>& words, std::string_view condition) {
-  std::string out;
-  for (const CompletionWord& word : words) {
-    const bool flag = word.text.starts_with("--");
-    out += fmt::format("complete -c berth -n {} {} {} -d {}\n", single_quote(condition),
-                       flag ? "-l" : "-a",
-                       single_quote(std::string_view(word.text).substr(flag ? 2 : 0)),
-                       single_quote(word.description));
-  }
-  return out;
-}
-
-std::string fish_script(const DeclaredCommands& commands) {
-  std::string out =
-      "# Completion for fish: berth completion fish | source\n"
-      "complete -c berth -f\n";
-  out += fish_lines(program_words(commands), "__fish_use_subcommand");
-  for (const DeclaredCommand& declared : commands) {
-    out += fish_lines(command_words(declared, commands),
-                      fmt::format("__fish_seen_subcommand_from {}", declared.command.name));
-  }
-  return out;
-}
+constexpr std::string_view kFishScript =
+    R"fish(# Completion for fish: berth completion fish | source
+function __berth_complete
+    set -l words (commandline -opc)
+    set -l current (commandline -ct)
+    set -l answer (command berth complete -- $words "$current" 2>/dev/null)
+    switch "$answer[1]"
+        case 'command *'
+            set -l first (math (string replace 'command ' '' -- $answer[1]) + 1)
+            set -l rest (string escape -- $words[$first..-1])
+            complete -C (string join ' ' -- $rest "$current")
+        case files
+            set -l option (string match -r -- '^--[^=]+=' "$current")
+            printf '%s\n' "$option"(__fish_complete_path (string replace -r -- '^--[^=]+=' '' "$current"))
+        case words
+            printf '%s\n' $answer[2..-1]
+    end
+end
+complete -c berth -f -a '(__berth_complete)'
+)fish";
 
 }  // namespace
 
-Action define_completion(Flags& command, const CommandContext& context) {
+Action define_completion(Flags& command, const CommandContext& /*context*/) {
   auto shell = std::make_shared<std::string>();
   command.add_choice("SHELL", "bash|zsh|fish", "Shell that the script is for", *shell);
   command.require();
@@ -158,11 +127,8 @@ Action define_completion(Flags& command, const CommandContext& context) {
       "  bash   echo 'eval \"$(berth completion bash)\"' >> ~/.bashrc\n"
       "  zsh    echo 'eval \"$(berth completion zsh)\"' >> ~/.zshrc     (after compinit)\n"
       "  fish   berth completion fish > ~/.config/fish/completions/berth.fish");
-  return [shell, &commands = context.commands]() -> Result<int> {
-    const std::string script = *shell == "bash"  ? bash_script(commands)
-                               : *shell == "zsh" ? zsh_script(commands)
-                                                 : fish_script(commands);
-    print(script);
+  return [shell]() -> Result<int> {
+    print(*shell == "bash" ? kBashScript : *shell == "zsh" ? kZshScript : kFishScript);
     return 0;
   };
 }

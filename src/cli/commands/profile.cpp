@@ -265,7 +265,7 @@ Action define_profile(Flags& command, const CommandContext& context) {
                       if (parsed) options->count = number;
                       return parsed;
                     });
-  command.add_flag("--all", options->all,
+  command.add_flag("-a,--all", options->all,
                    "list: profiles of all users; forget: all of your profiles");
   command.add_flag("--json", options->json,
                    "Print a line of JSON for each profile (see docs/json.md)");

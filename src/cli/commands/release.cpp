@@ -1,7 +1,11 @@
-// The command `berth release [LEASE|GPU…] [--all]`.
+// The command `berth release [LEASE|GPU…] [--all]`, whose output is for eval, as that of acquire.
+#include <algorithm>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <unistd.h>
 #include <vector>
 
 #include "base/environment.h"
@@ -11,6 +15,7 @@
 #include "cli/gpu_arguments.h"
 #include "lease/cancel_and_release.h"
 #include "lease/gpu_list.h"
+#include "run/lease_owner.h"
 
 namespace berth {
 namespace {
@@ -36,16 +41,25 @@ Result<std::vector<Record>> release_named(const std::vector<std::string>& words)
   return release_leases(ids, TRY(find_gpus(gpus)));
 }
 
-// berth cannot change the variables of the shell that called it, so the user must.
-void warn_about_stale_environment(const std::string& lease) {
-  if (lease.empty() || get_env_or_empty("BERTH_LEASE") != lease) return;
-  std::string names;
+Result<std::vector<Record>> release_own_lease() {
+  const auto shell = find_lease_owner(std::nullopt);
+  return release_current_lease(shell ? shell->pid : 0);
+}
+
+// The command that removes the variables of an ended lease from the shell that called; empty if
+// they are those of another lease. berth itself cannot change the variables of its caller.
+std::string format_unset_command(const std::vector<Record>& ended, bool had_ended_before) {
+  const std::string_view lease = get_env_or_empty("BERTH_LEASE");
+  const bool has_ended =
+      had_ended_before ||
+      std::any_of(ended.begin(), ended.end(), [&](const Record& one) { return one.id == lease; });
+  if (lease.empty() || !has_ended) return "";
+  std::string command = "unset";
   for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS",
                            "BERTH_LEASE", "BERTH_EPOCH"}) {
-    if (!get_env_or_empty(name).empty()) names.append(" ").append(name);
+    if (!get_env_or_empty(name).empty()) command.append(" ").append(name);
   }
-  print_message(fmt::format(
-      "programs started in this shell still see the released GPUs; run: unset{}", names));
+  return command;
 }
 
 Result<int> run(const ReleaseCommandOptions& options) {
@@ -53,11 +67,16 @@ Result<int> run(const ReleaseCommandOptions& options) {
     return fail(ErrorKind::usage, "release: name leases or GPUs, or use --all, not both");
   }
   const std::vector<Record> ended = TRY(options.all             ? release_own_leases()
-                                        : options.words.empty() ? release_current_lease()
+                                        : options.words.empty() ? release_own_lease()
                                                                 : release_named(options.words));
-  for (const Record& lease : ended) {
-    print(fmt::format("lease {} is released\n", lease.id));
-    warn_about_stale_environment(lease.id);
+  for (const Record& lease : ended) print_message(fmt::format("lease {} is released", lease.id));
+  const bool had_ended_before = ended.empty() && !options.all;  // the lease of BERTH_LEASE
+  const std::string unset = format_unset_command(ended, had_ended_before);
+  if (!unset.empty() && ::isatty(STDOUT_FILENO) == 0) {
+    print(unset + '\n');
+  } else if (!unset.empty()) {
+    print_message(
+        fmt::format("programs started in this shell still see the released GPUs; run: {}", unset));
   }
   if (ended.empty()) {
     print_message(options.all ? std::string("your shells hold no lease")
@@ -73,14 +92,17 @@ Action define_release(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<ReleaseCommandOptions>();
   command.add_positionals("LEASE|GPU", "Leases by id; a GPU means all leases of your shells on it",
                           options->words);
-  command.add_flag("--all", options->all, "Release all leases of your shells");
+  command.add_flag("-a,--all", options->all, "Release all leases of your shells");
   command.set_footer(
       "Releases leases that a shell or script got with 'berth acquire'. A lease of 'berth run'\n"
-      "ends with its job. Without arguments: the lease that BERTH_LEASE names, otherwise your\n"
-      "only lease. If one of several leases cannot be released, none is released. You can release\n"
-      "only your own leases; root can release all. The shell keeps the variables that 'berth\n"
-      "acquire' has set: the command prints which ones to unset.\n"
+      "ends with its job. Without arguments: the lease that BERTH_LEASE names, otherwise that\n"
+      "of this shell, otherwise your only lease. If one of several leases cannot be released, "
+      "none\n"
+      "is released. You can release only your own leases; root can release all.\n"
+      "\nIf stdout is not a terminal, the command prints the 'unset' command that removes the\n"
+      "variables of 'berth acquire', for eval.\n"
       "\nExamples:\n"
+      "  eval \"$(berth release)\"\n"
       "  berth release\n"
       "  berth release k3f9a2mx\n"
       "  berth release 0 2\n"

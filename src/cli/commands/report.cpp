@@ -1,5 +1,5 @@
 // The command `berth report [--since WHEN] [--user NAME] [--host NAME] [--gpu GPU,…] [--by WHAT]
-// [--json] [--html [FILE]]`.
+// [--json] [--csv] [--html [FILE]]`.
 #include "archive/report.h"
 
 #include <cerrno>
@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unistd.h>
 #include <vector>
 
@@ -20,8 +21,11 @@
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
 #include "cli/history_flags.h"
+#include "cli/output/report_csv.h"
 #include "cli/output/report_html.h"
 #include "cli/output/report_text.h"
+#include "cluster/store/hosts.h"
+#include "devices/driver.h"
 #include "lease/lease_history.h"
 
 namespace berth {
@@ -33,6 +37,7 @@ struct ReportCommandOptions {
   HistoryFilter history = make_recent_filter(kDefaultReportPeriod);
   std::string by;
   bool json = false;
+  bool csv = false;
   std::optional<std::string> html;  // a file; "-": stdout
 };
 
@@ -60,6 +65,23 @@ Result<void> write_page(const std::string& path, const std::string& page) {
                                             in_quotes(path), ::strerrordesc_np(problem)));
 }
 
+// The GPUs of all hosts, for the occupancy. A driver or harbour that does not answer is ignored:
+// the report does not depend on them.
+std::vector<GpuIdentity> list_present_gpus(const HarbourLocation& where) {
+  std::vector<GpuIdentity> gpus;
+  const auto probe = open_driver(print_driver_is_slow);
+  const auto hosts = observe_all(probe ? probe->get() : nullptr, where);
+  if (!hosts) return gpus;
+  for (const Status& host : *hosts) {
+    for (const GpuStatus& status : host.gpus) {
+      const Gpu& gpu = status.view.gpu;
+      if (gpu.uuid)
+        gpus.push_back({*gpu.uuid, to_string(gpu.index), gpu.name.value_or(""), host.host});
+    }
+  }
+  return gpus;
+}
+
 // Prints why the report is empty: perhaps this host does not have the GPU that the user named. A
 // driver that does not answer is ignored.
 void report_no_leases(const std::string& gpus) {
@@ -73,13 +95,16 @@ void report_no_leases(const std::string& gpus) {
 Result<int> show_report(const ReportCommandOptions& options) {
   const HarbourLocation where = harbour_location();
   const HistoryFilter filter = resolve_host_filter(options.history, where);
+  prefetch_driver_snapshot();  // the driver starts while the history is read
   const auto history = TRY(read_merged_leases(where, filter.since, filter.lease_filter));
   warn_about_omitted_history(history.damaged, history.truncated, where);
-  const Report report = make_filtered_report(history.table, filter);
+  const Report report = make_filtered_report(history, filter, list_present_gpus(where));
   const std::string host = where.url ? filter.lease_filter.host : kernel_host_name();
   const ReportBy by = parse_by(options.by);
   if (options.json) {
     print(report_json(report, by, host, history.damaged));
+  } else if (options.csv) {
+    print(report_csv(report, by));
   } else if (options.html) {
     TRY(write_page(*options.html, report_html(report, by, host.empty() ? "all hosts" : host)));
   } else if (report.total.leases == 0) {
@@ -91,9 +116,13 @@ Result<int> show_report(const ReportCommandOptions& options) {
 }
 
 Result<void> check_options(const ReportCommandOptions& options) {
-  if (options.json && options.html) {
-    return fail(ErrorKind::usage, "--json and --html exclude each other; use only one of them");
-  }
+  const auto both = [](const char* one, const char* other) {
+    return fail(ErrorKind::usage,
+                fmt::format("{} and {} exclude each other; use only one of them", one, other));
+  };
+  if (options.json && options.html) return both("--json", "--html");
+  if (options.json && options.csv) return both("--json", "--csv");
+  if (options.csv && options.html) return both("--csv", "--html");
   if (options.html == "-" && ::isatty(STDOUT_FILENO) == 1) {
     return fail(
         ErrorKind::usage,
@@ -110,6 +139,7 @@ Action define_report(Flags& command, const CommandContext& /*context*/) {
                     "Only the time since: 12h, 30d (default), 2026-11-16");
   command.add_choice("--by", "user|job|gpu|day", "Only this table, with all rows", options->by);
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
+  command.add_flag("--csv", options->csv, "Print one table as CSV, for spreadsheets");
   command.add_optional_value("--html", "FILE",
                              "Write an HTML page with plots to FILE (default: stdout)",
                              [options](std::string_view file) -> Result<void> {
@@ -118,14 +148,17 @@ Action define_report(Flags& command, const CommandContext& /*context*/) {
                              });
   command.set_check([options] { return check_options(*options); });
   command.set_footer(
-      "Shows GPU-hours, utilization while leased, idle time and median waiting time of the leases\n"
-      "of all users: in total, and by user, job, GPU and day; then the leases that held GPUs\n"
-      "longest without using them. \"-\" means not measured. Leases on a part of a GPU (--mem)\n"
-      "are counted separately. docs/history.md defines the numbers.\n"
+      "Shows the GPU-hours of the leases of all users, the occupancy (the share of the time of\n"
+      "all GPUs that was leased), utilization while leased, idle time, energy and median waiting\n"
+      "time: in total, and by user, job, GPU and day; then the leases that held GPUs longest\n"
+      "without using them. Short times are in minutes or seconds; \"-\" means not measured.\n"
+      "Leases on a part of a GPU (--mem) are counted separately. docs/history.md defines the\n"
+      "numbers.\n"
       "\nExamples:\n"
       "  berth report --since 7d\n"
       "  berth report --by job --user $USER\n"
       "  berth report --html report.html\n"
+      "  berth report --by day --csv > days.csv\n"
       "  berth report --json | jq '.users[] | [.user, .gpu_hours]'");
   return [options]() { return show_report(*options); };
 }

@@ -7,14 +7,16 @@ namespace berth {
 
 Action define_top(Flags& command, const CommandContext& /*context*/) {
   command.set_footer(
-      "Shows every GPU (of all hosts that share the harbour), its user and job, the queue, and\n"
-      "the memory and utilization since 'berth top' was started, full-screen. The memory bar\n"
-      "shows used and reserved memory differently. Without a terminal, use 'berth status\n"
-      "--watch'.\n"
+      "Shows every GPU (of all hosts that share the harbour), its user and job, when the job\n"
+      "ends, the processes, the queue, and charts of the memory and utilization since 'berth\n"
+      "top' was started, full-screen; as much of it as fits the terminal. The memory bar shows\n"
+      "used and reserved memory differently. Without a terminal, use 'berth status --watch'.\n"
       "\nKeys:\n"
       "  arrows, j k   select a GPU, a lease or a ticket; Tab: from the GPUs to the queue\n"
       "  Enter         show all details\n"
-      "  s             sort GPUs by index, user, memory, utilization\n"
+      "  mouse         a click selects, a double click shows details, the wheel scrolls\n"
+      "  s             sort GPUs by index, user, memory, utilization, or free ones first\n"
+      "  v             rows of the list: as many as fit, compact, leases, processes\n"
       "  f             show only some users: type a part of their name\n"
       "  c, r          cancel your ticket, release your shell's lease; asks first\n"
       "  p, h, q       pause, help, quit\n"

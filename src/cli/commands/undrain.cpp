@@ -101,7 +101,7 @@ Action define_undrain(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<UndrainCommandOptions>();
   command.add_positionals("GPU", "GPUs by index or UUID; GPUs that are gone by UUID",
                           options->gpus);
-  command.add_flag("--all", options->all, "Undrain every drained GPU");
+  command.add_flag("-a,--all", options->all, "Undrain every drained GPU");
   command.set_footer(
       "Waiting jobs can get the GPUs at once. Only root and the owner of the harbour can undrain\n"
       "GPUs.\n"

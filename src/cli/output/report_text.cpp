@@ -2,9 +2,9 @@
 #include "cli/output/report_text.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <fmt/format.h>
+#include <vector>
 
 #include "archive/day_chart.h"
 #include "base/time_text.h"
@@ -25,78 +25,103 @@ std::string heading(const Terminal& terminal, std::string_view text) {
 }
 
 struct ReportColumn {
-  const char* title;
+  std::string title;
   std::size_t width;
   unsigned rank;  // a narrow terminal drops the column with the highest rank first
-  std::string (*text)(const Figures& figures);
+  bool (*has_values)(const Figures& figures);
+  std::string (*text)(const Figures& figures, const ReportUnits& units);
 };
 
-std::string shared_text(const Figures& figures) {
-  return hours_text(figures.shared_gpu_hours);
-}
-std::string held_text(const Figures& figures) {
-  return hours_text(figures.gpu_hours);
-}
-std::string leases_text(const Figures& figures) {
-  return fmt::format("{}", figures.leases);
+std::string upper_case(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+  return text;
 }
 
-constexpr std::array<ReportColumn, 6> kColumns{{{"GPU-HOURS", 9, 0, held_text},
-                                                {"SHARED", 8, 2, shared_text},
-                                                {"UTIL", 5, 1, utilization_text},
-                                                {"IDLE", 5, 3, idle_text},
-                                                {"LEASES", 7, 5, leases_text},
-                                                {"WAITED", 7, 4, waited_text}}};
+bool is_known(const Figures& /*figures*/) {
+  return true;
+}
+
+std::vector<ReportColumn> make_columns(const ReportUnits& units) {
+  const std::string time_title = upper_case(fmt::format("GPU-{}", units.time));
+  return {{time_title, time_title.size(), 0, is_known,
+           [](const Figures& figures, const ReportUnits& one) {
+             return time_text(figures.gpu_hours, one);
+           }},
+          {"SHARED", 8, 2, [](const Figures& figures) { return figures.shared_gpu_hours > 0; },
+           [](const Figures& figures, const ReportUnits& one) {
+             return time_text(figures.shared_gpu_hours, one);
+           }},
+          {"OCCUPIED", 8, 3, [](const Figures& figures) { return figures.capacity_hours > 0; },
+           [](const Figures& figures, const ReportUnits& /*one*/) {
+             return percent_text(figures.occupancy_pct());
+           }},
+          {"UTIL", 5, 1, is_known,
+           [](const Figures& figures, const ReportUnits& /*one*/) {
+             return utilization_text(figures);
+           }},
+          {"IDLE", 5, 4, is_known,
+           [](const Figures& figures, const ReportUnits& /*one*/) { return idle_text(figures); }},
+          {upper_case(units.energy), 7, 5,
+           [](const Figures& figures) { return figures.energy_kwh().has_value(); }, energy_text},
+          {"LEASES", 6, 7, is_known,
+           [](const Figures& figures, const ReportUnits& /*one*/) {
+             return fmt::format("{}", figures.leases);
+           }},
+          {"WAITED", 7, 6, is_known, [](const Figures& figures, const ReportUnits& /*one*/) {
+             return waited_text(figures);
+           }}};
+}
 
 // A table that fits the terminal: a narrow terminal gets fewer columns.
 class ReportTable {
  public:
-  ReportTable(const ReportSection& section, const Terminal& terminal) : terminal_(terminal) {
+  ReportTable(const ReportSection& section, const ReportUnits& units, const Terminal& terminal)
+      : terminal_(terminal), units_(units), columns_(make_columns(units)) {
     const std::size_t width = terminal.width.value_or(kDefaultWidth);
     name_width_ = std::strlen(section.word);
-    bool shares = false;
     for (const ReportRow& row : section.rows) {
       name_width_ = std::max(name_width_, display_width(terminal.escape(row.name)));
-      shares = shares || row.figures->shared_gpu_hours > 0;
       max_hours_ = std::max(max_hours_, row.figures->held_hours());
     }
     name_width_ = std::min({name_width_, kMaxNameWidth, std::max<std::size_t>(width * 3 / 10, 10)});
-    std::size_t used = name_width_ + kColumnGap + kMinBarWidth;
-    for (unsigned rank = 0; rank < kColumns.size(); ++rank) {
-      const auto* const column =
-          std::find_if(kColumns.begin(), kColumns.end(),
-                       [&](const ReportColumn& one) { return one.rank == rank; });
-      if (column->text == shared_text && !shares) continue;
-      if (rank > 0 && used + kColumnGap + column->width > width) continue;
-      used += kColumnGap + column->width;
-      visible_columns_[static_cast<std::size_t>(column - kColumns.begin())] = true;
+    std::erase_if(columns_, [&](const ReportColumn& column) {
+      return std::none_of(section.rows.begin(), section.rows.end(),
+                          [&](const ReportRow& row) { return column.has_values(*row.figures); });
+    });
+    std::size_t used = used_width();
+    while (used > width && columns_.size() > 1) {
+      columns_.erase(std::max_element(
+          columns_.begin(), columns_.end(),
+          [](const ReportColumn& a, const ReportColumn& b) { return a.rank < b.rank; }));
+      used = used_width();
     }
     bar_width_ = std::min(kMaxBarWidth, kMinBarWidth + (width > used ? width - used : 0));
   }
 
-  std::string heading(std::string word) const {
-    std::transform(word.begin(), word.end(), word.begin(),
-                   [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
-    std::string line = align_left(word, name_width_);
-    for (std::size_t i = 0; i < kColumns.size(); ++i) {
-      if (visible_columns_[i])
-        line += fmt::format("  {}", align_right(kColumns[i].title, kColumns[i].width));
-    }
+  std::string heading(const std::string& word) const {
+    std::string line = align_left(upper_case(word), name_width_);
+    for (const ReportColumn& column : columns_)
+      line += fmt::format("  {}", align_right(column.title, column.width));
     return terminal_.paint(Style::bold, line) + "\n";
   }
 
   std::string line(const ReportRow& row) const {
     std::string line = align_left(
         truncate_text(terminal_.escape(row.name), name_width_, terminal_.charset), name_width_);
-    for (std::size_t i = 0; i < kColumns.size(); ++i) {
-      if (!visible_columns_[i]) continue;
-      line += fmt::format("  {}", align_right(kColumns[i].text(*row.figures), kColumns[i].width));
-    }
+    for (const ReportColumn& column : columns_)
+      line += fmt::format("  {}", align_right(column.text(*row.figures, units_), column.width));
     const std::string bar_text = bar(*row.figures);
     return bar_text.empty() ? line + "\n" : fmt::format("{}  {}\n", line, bar_text);
   }
 
  private:
+  std::size_t used_width() const {
+    std::size_t used = name_width_ + kColumnGap + kMinBarWidth;
+    for (const ReportColumn& column : columns_) used += kColumnGap + column.width;
+    return used;
+  }
+
   // The idle share has its own character and colour.
   std::string bar(const Figures& figures) const {
     const double all = figures.held_hours();
@@ -111,15 +136,16 @@ class ReportTable {
   }
 
   const Terminal& terminal_;
+  ReportUnits units_;
+  std::vector<ReportColumn> columns_;  // that are shown
   std::size_t name_width_;
   std::size_t bar_width_ = 0;
   double max_hours_ = 0;
-  std::array<bool, kColumns.size()> visible_columns_{};
 };
 
-std::string section_text(const ReportSection& section, std::size_t max_rows,
-                         const Terminal& terminal) {
-  const ReportTable table(section, terminal);
+std::string section_text(const ReportSection& section, const ReportUnits& units,
+                         std::size_t max_rows, const Terminal& terminal) {
+  const ReportTable table(section, units, terminal);
   std::string text = table.heading(section.word);
   for (std::size_t i = 0; i < std::min(max_rows, section.rows.size()); ++i) {
     text += table.line(section.rows[i]);
@@ -135,7 +161,9 @@ std::string facts_text(const Report& report, const Terminal& terminal) {
   constexpr std::size_t kNameWidth = std::string_view("Utilization  ").size();
   std::string text;
   for (const ReportFact& fact : make_report_facts(report)) {
-    const std::string block = wrap_text(fact.text, terminal.width, kNameWidth);
+    const std::string line =
+        fact.text.empty() ? fact.value : fmt::format("{}: {}", fact.value, fact.text);
+    const std::string block = wrap_text(line, terminal.width, kNameWidth);
     text += terminal.paint(Style::bold, align_left(fact.name, kNameWidth)) +
             block.substr(kNameWidth) + "\n";
   }
@@ -203,6 +231,7 @@ std::string legend_text(const std::vector<ReportSection>& sections, const Termin
 
 std::string report_text(const Report& report, ReportBy by, const Terminal& terminal) {
   const auto sections = make_report_sections(report, by);
+  const ReportUnits units = choose_units(report.total);
   std::string text;
   if (by == ReportBy::all) {
     text += terminal.paint(Style::bold, fmt::format("{} to {}", format_local_date(report.since),
@@ -212,11 +241,12 @@ std::string report_text(const Report& report, ReportBy by, const Terminal& termi
   }
   for (const ReportSection& section : sections) {
     if (by != ReportBy::all) {
-      text += section_text(section, section.rows.size(), terminal);
+      text += section_text(section, units, section.rows.size(), terminal);
     } else if (section.by == ReportBy::day) {
-      text += heading(terminal, "GPU-hours by day") + format_day_chart(report.days, terminal);
+      text += heading(terminal, fmt::format("GPU-{} by day", units.time)) +
+              format_day_chart(report.days, units, terminal);
     } else {
-      text += fmt::format("\n{}", section_text(section, kMaxRows, terminal));
+      text += fmt::format("\n{}", section_text(section, units, kMaxRows, terminal));
     }
   }
   if (by == ReportBy::all) text += idle_leases_text(report, terminal);

@@ -9,17 +9,13 @@
 namespace berth {
 namespace {
 
-constexpr std::size_t kMaxLabelWidth = 36;
-constexpr double kRowHeight = 38;  // pixels, as the others
-constexpr double kColumnHeight = 150;
-constexpr double kTopMargin = 20;     // for the label of the highest value
-constexpr double kBottomMargin = 24;  // for dates
-
-double max_total(const std::vector<PlotBar>& bars) {
-  double max_value = 1e-9;
-  for (const PlotBar& bar : bars) max_value = std::max(max_value, bar.sum());
-  return max_value;
-}
+constexpr double kColumnHeight = 150;  // pixels, as the others
+constexpr double kTopMargin = 8;
+constexpr double kBottomMargin = 24;  // for ticks
+constexpr double kBarHeight = 10;
+constexpr double kMaxColumnWidth = 8;  // in percent
+constexpr std::size_t kMaxTicks = 6;   // as many as fit a phone
+constexpr int kMaxLines = 5;           // of the vertical axis, above 0
 
 std::string open_svg(std::string_view title, double height) {
   return fmt::format(
@@ -27,16 +23,47 @@ std::string open_svg(std::string_view title, double height) {
       height, html_text(title), html_text(title));
 }
 
-struct Segment {
-  const char* kind;
-  double value;
+// A vertical axis from 0, with a line at each multiple of `step`.
+struct PlotAxis {
+  double step = 1;
+  int lines = 0;  // above 0
+
+  double top() const { return step * lines; }
 };
 
-std::vector<Segment> segments(const PlotBar& bar) {
-  return {{"used", bar.used}, {"idle", bar.idle}, {"shared", bar.shared}};
+// The step is 1, 2, 2.5 or 5, times a power of ten.
+PlotAxis make_axis(double max_value) {
+  constexpr double kTolerance = 1.0001;
+  double power = 1e-9;
+  while (10 * power * kMaxLines * kTolerance < max_value) power *= 10;
+  PlotAxis axis;
+  for (const double factor : {1.0, 2.0, 2.5, 5.0, 10.0}) {
+    axis.step = factor * power;
+    if (axis.step * kMaxLines * kTolerance >= max_value) break;
+  }
+  while (axis.top() * kTolerance < max_value) ++axis.lines;
+  return axis;
+}
+
+std::string axis_svg(const PlotAxis& axis) {
+  std::string svg;
+  for (int i = 0; i <= axis.lines; ++i) {
+    const double y = kTopMargin + kColumnHeight * (1 - i * axis.step / axis.top());
+    svg += fmt::format(
+        "<line class=\"mark\" x1=\"0\" x2=\"100%\" y1=\"{0:.2f}\" y2=\"{0:.2f}\"/>"
+        "<text class=\"value\" x=\"-8\" y=\"{1:.2f}\">{2:g}</text>\n",
+        y, y + 4, i * axis.step);
+  }
+  return svg;
 }
 
 }  // namespace
+
+double PlotBar::sum() const {
+  double sum = 0;
+  for (const PlotSegment& segment : segments) sum += segment.value;
+  return sum;
+}
 
 std::string html_text(std::string_view text) {
   std::string out;
@@ -64,61 +91,46 @@ std::string html_text(std::string_view text) {
   return out;
 }
 
-std::string bar_plot(std::string_view title, const std::vector<PlotBar>& bars) {
-  const double max_value = max_total(bars);
-  std::string svg = open_svg(title, kRowHeight * static_cast<double>(bars.size()));
-  double y = 0;
-  for (const PlotBar& bar : bars) {
-    svg += fmt::format("<g><title>{}: {}</title>", html_text(bar.label), html_text(bar.value));
-    svg += fmt::format("<text x=\"0\" y=\"{:.0f}\">{}</text>", y + 14,
-                       html_text(truncate_text(printable(bar.label), kMaxLabelWidth)));
-    svg += fmt::format("<text class=\"value\" x=\"100%\" y=\"{:.0f}\">{}</text>", y + 14,
-                       html_text(bar.value));
-    double x = 0;
-    for (const Segment& segment : segments(bar)) {
-      const double width = 100 * segment.value / max_value;
-      if (width <= 0) continue;
-      svg += fmt::format(
-          "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.0f}\" width=\"{:.3f}%\" height=\"10\"/>",
-          segment.kind, x, y + 20, width);
-      x += width;
-    }
-    svg += "</g>\n";
-    y += kRowHeight;
+std::string bar_plot(const PlotBar& bar, double max_value) {
+  std::string svg = open_svg(fmt::format("{}: {}", bar.label, bar.value), kBarHeight);
+  double x = 0;
+  for (const PlotSegment& segment : bar.segments) {
+    const double width = max_value > 0 ? 100 * segment.value / max_value : 0;
+    if (width <= 0) continue;
+    svg += fmt::format("<rect class=\"{}\" x=\"{:.3f}%\" y=\"0\" width=\"{:.3f}%\" height=\"{}\"/>",
+                       segment.kind, x, width, kBarHeight);
+    x += width;
   }
-  return svg + "</svg>\n";
+  return svg + "</svg>";
 }
 
 std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns,
-                        double max_value, std::string_view max_label) {
+                        double max_value) {
   if (columns.empty() || max_value <= 0) return "";
-  const double step = 100.0 / static_cast<double>(columns.size());
+  const PlotAxis axis = make_axis(max_value);
+  const double slot = 100.0 / static_cast<double>(columns.size());
+  const double width = std::min(0.8 * slot, kMaxColumnWidth);
   const double baseline = kTopMargin + kColumnHeight;
-  std::string svg = open_svg(title, baseline + kBottomMargin);
-  svg +=
-      fmt::format("<line class=\"mark\" x1=\"0\" x2=\"100%\" y1=\"{0}\" y2=\"{0}\"/>", kTopMargin);
-  svg += fmt::format("<text x=\"0\" y=\"{:.0f}\">{}</text>", kTopMargin - 6, html_text(max_label));
+  const std::size_t tick_distance = (columns.size() + kMaxTicks - 1) / kMaxTicks;
+  std::string svg = open_svg(title, baseline + kBottomMargin) + axis_svg(axis);
   for (std::size_t i = 0; i < columns.size(); ++i) {
     const PlotBar& column = columns[i];
+    const double middle = (static_cast<double>(i) + 0.5) * slot;
     svg +=
         fmt::format("<g><title>{}: {}</title>", html_text(column.label), html_text(column.value));
     double y = baseline;
-    for (const Segment& segment : segments(column)) {
-      const double height = kColumnHeight * segment.value / max_value;
+    for (const PlotSegment& segment : column.segments) {
+      const double height = kColumnHeight * segment.value / axis.top();
       if (height <= 0) continue;
       y -= height;
       svg += fmt::format(
           "<rect class=\"{}\" x=\"{:.3f}%\" y=\"{:.2f}\" width=\"{:.3f}%\" height=\"{:.2f}\"/>",
-          segment.kind, static_cast<double>(i) * step + 0.1 * step, y, 0.8 * step, height);
+          segment.kind, middle - width / 2, y, width, height);
     }
     svg += "</g>\n";
-  }
-  svg += fmt::format("<line class=\"mark\" x1=\"0\" x2=\"100%\" y1=\"{0}\" y2=\"{0}\"/>", baseline);
-  svg += fmt::format("<text x=\"0\" y=\"{:.0f}\">{}</text>", baseline + 17,
-                     html_text(columns.front().label));
-  if (columns.size() > 1) {
-    svg += fmt::format("<text class=\"value\" x=\"100%\" y=\"{:.0f}\">{}</text>", baseline + 17,
-                       html_text(columns.back().label));
+    if (i % tick_distance != 0) continue;
+    svg += fmt::format("<text class=\"tick\" x=\"{:.3f}%\" y=\"{:.0f}\">{}</text>\n", middle,
+                       baseline + 17, html_text(column.tick));
   }
   return svg + "</svg>\n";
 }

@@ -1,7 +1,7 @@
 // Plots for an HTML page: inline SVG as wide as its container, with text of constant size.
 //
 // Positions are in percent of the width, so a plot fits a phone without a script. The page defines
-// the colours, by the classes used, idle, shared and mark.
+// the colours, by the classes of the segments and the class mark of lines.
 #pragma once
 
 #include <string>
@@ -14,23 +14,28 @@ namespace berth {
 // invisible characters, and nothing that changes the direction of the text around it.
 std::string html_text(std::string_view text);
 
-struct PlotBar {
-  std::string label;  // not escaped
-  std::string value;  // for people: "12.3"
-  double used = 0;    // the three are drawn one after the other
-  double idle = 0;
-  double shared = 0;
-
-  double sum() const { return used + idle + shared; }
+struct PlotSegment {
+  const char* kind;  // the class of its colour
+  double value;
 };
 
-// Bars below each other, each with its label and value. `title` describes the plot for screen
-// readers.
-std::string bar_plot(std::string_view title, const std::vector<PlotBar>& bars);
+// A bar or column; its segments are drawn one after the other.
+struct PlotBar {
+  std::string label;  // not escaped
+  std::string value;  // for people: "12.3 GPU-hours"
+  std::vector<PlotSegment> segments;
+  std::string tick{};  // a short label for the axis
 
-// Columns beside each other. Only the first and the last label are written; the others appear under
-// the pointer. `max_value` fills the whole height, and `max_label` names it.
+  double sum() const;
+};
+
+// A horizontal bar without text, for a cell of a table. `max_value` fills the whole width.
+std::string bar_plot(const PlotBar& bar, double max_value);
+
+// Columns beside each other, with a vertical axis from 0 to at least `max_value` and a horizontal
+// axis that has the ticks of some columns. The labels and values appear under the pointer. `title`
+// describes the plot for screen readers. Labels of the vertical axis are to the left of the image.
 std::string column_plot(std::string_view title, const std::vector<PlotBar>& columns,
-                        double max_value, std::string_view max_label);
+                        double max_value);
 
 }  // namespace berth

@@ -9,6 +9,7 @@
 
 #include "archive/line_reader.h"
 #include "base/configuration.h"
+#include "base/text.h"
 
 namespace berth {
 namespace {
@@ -18,6 +19,8 @@ constexpr const char* kLineField = "line";
 constexpr std::size_t kMaxReadBytes = 1 << 20;
 // The clocks of the hosts and of the server may differ by this much.
 constexpr std::chrono::hours kMaxClockSkew(24);
+// The year 2096, which fits into 64 bits of nanoseconds. Any client can add an entry with any id.
+constexpr std::int64_t kMaxStreamTimeMs = 4'000'000'000'000;
 
 // Returns the id of the last entry that was read, and the lines after the given id; an empty line
 // for an invalid entry. ARGV: the id, the longest line, the size of a chunk, the field. Reads 16
@@ -49,6 +52,12 @@ local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
 return last and last[1] or '0'
 )lua";
 
+// Returns the id of the first entry, which begins with the time at which it was sent.
+constexpr std::string_view kFirstIdScript = R"lua(
+local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
+return first and first[1] or ''
+)lua";
+
 std::string stream_key(const RedisUrl& url) {
   return fmt::format("{}:history", url.prefix);
 }
@@ -65,6 +74,15 @@ Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
   }
   TRY(server.pipeline(commands));
   return {};
+}
+
+Result<std::optional<TimePoint>> read_stream_start(RedisSession& server, const RedisUrl& url) {
+  static const Script script(kFirstIdScript);
+  const Reply first = TRY(server.run(script, {stream_key(url)}, {}));
+  const std::string& id = first.text();
+  const auto sent_ms = parse_integer<std::int64_t>(id.substr(0, id.find('-')));
+  if (!sent_ms || *sent_ms > kMaxStreamTimeMs) return std::optional<TimePoint>();
+  return std::optional(TimePoint(std::chrono::milliseconds(*sent_ms)));
 }
 
 HistoryStream::HistoryStream(const RedisUrl& url, std::string last_id)

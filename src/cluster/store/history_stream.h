@@ -6,6 +6,7 @@
 // as damaged, and a line that is too long is not even sent to the reader.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,9 @@ constexpr std::size_t kMaxStreamLines = 250'000;
 // Appends the lines. After an error some may have been appended: appending them again does no harm.
 Result<void> append_to_stream(RedisSession& server, const RedisUrl& url,
                               const std::vector<std::string>& lines);
+
+// When the first line of the stream was sent; nullopt if the stream is empty.
+Result<std::optional<TimePoint>> read_stream_start(RedisSession& server, const RedisUrl& url);
 
 // A position in the stream, from which lines are read. Not thread-safe.
 class HistoryStream {

@@ -48,6 +48,17 @@ inline void add_lease(Status& host, std::vector<std::size_t> gpus, Record lease)
   host.leases.push_back(std::move(lease));
 }
 
+// A process on GPU `gpu`, under the lease, or a stranger if `lease` is empty.
+inline void add_process(Status& host, std::size_t gpu, std::string lease, std::int64_t pid) {
+  AttributedProcess one;
+  one.process.pid = pid;
+  one.process.name = "python";
+  one.process.uid = kOther;
+  one.process.memory = gib(3);
+  one.lease = std::move(lease);
+  host.gpus[gpu].view.processes.push_back(std::move(one));
+}
+
 // Four GPUs: 0 is leased by the viewer's shell, 1 and 2 by a job of another user; 3 is free, and
 // its utilization is unknown.
 inline TopSnapshot make_snapshot() {

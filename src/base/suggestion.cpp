@@ -1,5 +1,5 @@
 // Finds the most similar word; see suggestion.h.
-#include "cli/suggestion.h"
+#include "base/suggestion.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,5 +1,5 @@
 // Tests of suggestion.h: which mistyped words are recognized.
-#include "cli/suggestion.h"
+#include "base/suggestion.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,155 @@
+// The command `berth config [--json]`: each setting, its value, and where the value comes from.
+#include <algorithm>
+#include <fmt/format.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/configuration.h"
+#include "base/environment.h"
+#include "base/json.h"
+#include "base/quantity.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "devices/driver.h"
+#include "harbour/location.h"
+#include "profile/job_type.h"
+
+namespace berth {
+namespace {
+
+struct SettingRow {
+  std::string name;
+  std::optional<std::string> value;  // nullopt: not set, and there is no default
+  std::string source;                // "default", a variable, or a file
+};
+
+constexpr const char* kDefault = "default";
+
+SettingRow variable_row(std::string name, const char* variable, std::optional<std::string> value) {
+  const bool is_set = !get_env_or_empty(variable).empty();
+  return {std::move(name), std::move(value), is_set ? variable : kDefault};
+}
+
+std::string source_or_default(const std::string& source) {
+  return source.empty() ? kDefault : source;
+}
+
+std::optional<std::string> request_default(std::string_view name) {
+  if (name == "mem") return "all";
+  if (name == "policy") return "spread";
+  return std::nullopt;
+}
+
+Result<std::vector<SettingRow>> read_settings() {
+  const Configuration configuration = TRY(read_configuration());
+  const HarbourLocation location = harbour_location();
+  if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
+  const std::string_view simulation = get_env_or_empty("BERTH_SIM");
+  std::vector<SettingRow> rows;
+  rows.push_back({"directory", location.path,
+                  location.is_custom   ? "BERTH_DIR"
+                  : simulation.empty() ? kDefault
+                                       : "BERTH_SIM"});
+  rows.push_back({"url",
+                  location.url ? std::optional(format_redacted_url(*location.url)) : std::nullopt,
+                  source_or_default(configuration.url_source)});
+  rows.push_back({"host", configuration.host, source_or_default(configuration.host_source)});
+  rows.push_back(
+      {"hosts",
+       configuration.hosts ? std::optional(join_text(*configuration.hosts, ", ")) : std::nullopt,
+       source_or_default(configuration.hosts_source)});
+  rows.push_back({"commands", are_commands_hidden() ? "hidden" : "shown",
+                  source_or_default(configuration.commands_source)});
+  for (const std::string_view name : kRequestDefaults) {
+    const auto found = configuration.request_defaults.find(name);
+    const bool is_set = found != configuration.request_defaults.end();
+    rows.push_back({fmt::format("defaults.{}", name),
+                    is_set ? std::optional(found->second.value) : request_default(name),
+                    is_set ? found->second.source : kDefault});
+  }
+  const auto timeout = TRY(read_driver_timeout());
+  rows.push_back(variable_row("driver timeout", "BERTH_DRIVER_TIMEOUT", format_duration(timeout)));
+  rows.push_back(
+      variable_row("simulation", "BERTH_SIM",
+                   simulation.empty() ? std::nullopt : std::optional(std::string(simulation))));
+  return rows;
+}
+
+// The files in the order in which they count.
+std::vector<std::string> configuration_files() {
+  std::vector<std::string> files;
+  if (auto user = user_configuration_path()) files.push_back(std::move(*user));
+  files.push_back(configuration_path());
+  return files;
+}
+
+bool exists(const std::string& path) {
+  struct stat info {};
+  return ::stat(path.c_str(), &info) == 0;
+}
+
+std::string settings_json(const std::vector<SettingRow>& rows) {
+  Json settings = Json::array();
+  for (const SettingRow& row : rows) {
+    settings.push_back(Json{{"name", row.name},
+                            {"value", row.value ? Json(*row.value) : Json()},
+                            {"source", row.source}});
+  }
+  Json files = Json::array();
+  for (const std::string& path : configuration_files())
+    files.push_back(Json{{"path", path}, {"exists", exists(path)}});
+  return fmt::format(
+      "{}\n", to_ascii_json(Json{{"settings", std::move(settings)}, {"files", std::move(files)}}));
+}
+
+std::string settings_table(const std::vector<SettingRow>& rows, const Terminal& terminal) {
+  constexpr std::size_t kNameWidth = 15;
+  std::size_t width = std::string_view("VALUE").size();
+  for (const SettingRow& row : rows)
+    width = std::max(width, display_width(terminal.escape(row.value.value_or("-"))));
+  std::string text =
+      fmt::format("{}  {}  FROM\n", align_left("SETTING", kNameWidth), align_left("VALUE", width));
+  for (const SettingRow& row : rows) {
+    text += fmt::format("{}  {}  {}\n", align_left(row.name, kNameWidth),
+                        align_left(terminal.escape(row.value.value_or("-")), width),
+                        terminal.escape(row.source));
+  }
+  text += "\nFiles (a setting of the first one counts):\n";
+  for (const std::string& path : configuration_files()) {
+    text += fmt::format("  {}{}\n", terminal.escape(path), exists(path) ? "" : " (does not exist)");
+  }
+  return text;
+}
+
+Result<int> run(bool json) {
+  const std::vector<SettingRow> rows = TRY(read_settings());
+  print(json ? settings_json(rows) : settings_table(rows, terminal_at(STDOUT_FILENO)));
+  return 0;
+}
+
+}  // namespace
+
+Action define_config(Flags& command, const CommandContext& /*context*/) {
+  auto json = std::make_shared<bool>(false);
+  command.add_flag("--json", *json, "Print JSON (see docs/json.md)");
+  command.set_footer(
+      "Settings are in ~/.config/berth.toml (yours) and /etc/berth.toml (of all users of the\n"
+      "host). A flag counts more than a variable, a variable more than a file, and your file\n"
+      "more than /etc/berth.toml. docs/configuration.md describes each setting.\n"
+      "\nExample of a file:\n"
+      "  url = \"redis://gpu-head\"        # the harbour of several hosts\n"
+      "  [defaults]                      # for requests that do not state them\n"
+      "  mem = \"auto\"\n"
+      "  label = \"thesis\"\n"
+      "\nExit codes: 0 done; 64 a setting is wrong; 74 a file cannot be read.");
+  return [json]() { return run(*json); };
+}
+
+}  // namespace berth

@@ -1,0 +1,204 @@
+// Reads the values that a shell offers; see completion_values.h.
+#include "cli/completion_values.h"
+
+#include <algorithm>
+#include <array>
+#include <fmt/format.h>
+#include <functional>
+#include <memory>
+#include <set>
+#include <unistd.h>
+#include <utility>
+
+#include "archive/user_folder.h"
+#include "base/configuration.h"
+#include "base/text.h"
+#include "base/users.h"
+#include "devices/driver.h"
+#include "harbour/harbour.h"
+#include "lease/drain_gpus.h"
+#include "profile/profile_store.h"
+
+namespace berth {
+namespace {
+
+using CompletionWords = std::vector<CompletionWord>;
+
+std::vector<Gpu> read_gpus() {
+  const auto probe = open_driver();
+  if (!probe) return {};
+  auto snapshot = (*probe)->snapshot();
+  return snapshot ? std::move(snapshot->gpus) : std::vector<Gpu>{};
+}
+
+CompletionWords gpu_words(const std::function<bool(const Gpu&)>& filter) {
+  CompletionWords words;
+  for (const Gpu& gpu : read_gpus()) {
+    if (filter(gpu)) words.push_back({to_string(gpu.index), gpu.name.value_or("")});
+  }
+  return words;
+}
+
+CompletionWords list_gpus() {
+  return gpu_words([](const Gpu&) { return true; });
+}
+
+CompletionWords list_drained_gpus() {
+  const auto drains = read_removable_drains();
+  if (!drains) return {};
+  return gpu_words([&](const Gpu& gpu) {
+    return std::any_of(drains->begin(), drains->end(),
+                       [&](const Drain& drain) { return drain.uuid == gpu.uuid; });
+  });
+}
+
+struct HarbourRecords {
+  std::vector<Record> leases;
+  std::vector<Record> tickets;
+};
+
+HarbourRecords read_records() {
+  HarbourRecords records;
+  auto harbour = Harbour::open_existing();
+  if (!harbour || !*harbour) return records;
+  const auto transaction = (*harbour)->begin(LockMode::shared, {});
+  if (!transaction) return records;
+  if (auto leases = (*transaction)->read_leases()) {
+    for (Client& lease : *leases) records.leases.push_back(std::move(lease.record));
+  }
+  for (const TicketName& name : (*transaction)->queue()) {
+    auto ticket = (*transaction)->read_ticket(name);
+    if (ticket && *ticket) records.tickets.push_back(std::move((*ticket)->record));
+  }
+  return records;
+}
+
+// The records that this user may end, with their user if that is another one.
+CompletionWords own_ids(const std::vector<Record>& records) {
+  CompletionWords words;
+  for (const Record& record : records) {
+    const bool own = record.uid == ::geteuid();
+    if (!own && !is_root()) continue;
+    std::string description = record.label.empty() ? record.command : record.label;
+    if (!own) description = fmt::format("{}: {}", user_name(record.uid), description);
+    words.push_back({record.id, std::move(description)});
+  }
+  return words;
+}
+
+CompletionWords list_tickets() {
+  return own_ids(read_records().tickets);
+}
+
+CompletionWords list_shell_leases() {
+  std::vector<Record> leases = read_records().leases;
+  std::erase_if(leases, [](const Record& lease) { return lease.holder != HolderKind::shell; });
+  return own_ids(leases);
+}
+
+// Users with a lease, a ticket or a history.
+CompletionWords list_users() {
+  std::set<std::string> names;
+  const HarbourRecords records = read_records();
+  for (const auto* list : {&records.leases, &records.tickets}) {
+    for (const Record& record : *list) names.insert(user_name(record.uid));
+  }
+  for (const UserFolder& folder : open_user_folders(archive_path(harbour_location())))
+    names.insert(user_name(folder.uid));
+  CompletionWords words;
+  for (const std::string& name : names) words.push_back({name});
+  return words;
+}
+
+CompletionWords list_types() {
+  CompletionWords words;
+  const auto own = list_own_profiles(harbour_location());
+  if (!own) return words;
+  for (const Profile& profile : own->profiles) words.push_back({profile.type});
+  return words;
+}
+
+// The names for --job: types without the number of GPUs, which berth adds ("train on 4 GPUs").
+CompletionWords list_job_names() {
+  std::set<std::string> names;
+  for (const CompletionWord& type : list_types()) {
+    const std::size_t end =
+        type.text.ends_with(" GPUs") ? type.text.rfind(" on ") : std::string::npos;
+    names.insert(type.text.substr(0, end));
+  }
+  CompletionWords words;
+  for (const std::string& name : names) words.push_back({name});
+  return words;
+}
+
+CompletionWords list_hosts() {
+  CompletionWords words{{"any", "the hosts of the configuration"}};
+  const auto configuration = read_configuration();
+  if (!configuration || !configuration->hosts) return words;
+  for (const std::string& name : *configuration->hosts) words.push_back({name});
+  return words;
+}
+
+CompletionWords list_memory_words() {
+  return {{"auto", "what earlier runs of this job needed"}, {"all", "whole GPUs"}};
+}
+
+CompletionWords list_times() {
+  return {{"today"}, {"yesterday"}, {"1h"}, {"24h"}, {"7d"}, {"30d"}};
+}
+
+CompletionWords list_profile_actions() {
+  return {{"list", "your profiles"},
+          {"show", "one profile"},
+          {"set", "memory or run time of a type"},
+          {"forget", "what was learned"},
+          {"of", "the type of a command"}};
+}
+
+struct SourceEntry {
+  std::string_view command;  // empty: any
+  std::string_view option;   // the name of an option or argument
+  CompletionSource source;
+};
+
+constexpr std::array kSources{
+    SourceEntry{"undrain", "GPU", {false, true, list_drained_gpus}},
+    SourceEntry{"", "GPU", {false, true, list_gpus}},
+    SourceEntry{"", "--gpu", {false, true, list_gpus}},
+    SourceEntry{"", "TICKET", {false, false, list_tickets}},
+    SourceEntry{"", "LEASE|GPU", {false, false, list_shell_leases}},
+    SourceEntry{"", "--user", {false, false, list_users}},
+    SourceEntry{"", "--job", {false, false, list_job_names}},
+    SourceEntry{"", "TYPE", {false, false, list_types}},
+    SourceEntry{"profile", "ACTION", {false, false, list_profile_actions}},
+    SourceEntry{"run", "--host", {false, true, list_hosts}},
+    SourceEntry{"profile", "--mem", {}},
+    SourceEntry{"", "--mem", {false, false, list_memory_words}},
+    SourceEntry{"", "--since", {false, false, list_times}},
+};
+
+}  // namespace
+
+CompletionSource find_completion_source(std::string_view command, std::string_view option,
+                                        std::string_view type) {
+  const auto* const found =
+      std::find_if(kSources.begin(), kSources.end(), [&](const SourceEntry& entry) {
+        return entry.option == option && (entry.command.empty() || entry.command == command);
+      });
+  if (found != kSources.end()) return found->source;
+  const bool is_path = option == "FILE" || type == "FILE" || type == "DIR" || type == "FOLDER";
+  return {is_path, false, nullptr};
+}
+
+std::vector<CompletionWord> make_safe(std::vector<CompletionWord> words) {
+  std::erase_if(words, [](const CompletionWord& word) {
+    return word.text.empty() || printable(word.text) != word.text;
+  });
+  for (CompletionWord& word : words) {
+    std::replace(word.description.begin(), word.description.end(), '\n', ' ');
+    word.description = printable(word.description);
+  }
+  return words;
+}
+
+}  // namespace berth

@@ -1,0 +1,32 @@
+// The values that a shell offers for an option or argument: GPUs, ids, users, job types, hosts.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace berth {
+
+struct CompletionWord {
+  std::string text;
+  std::string description{};  // one line
+};
+
+// Where the values of an option or argument come from.
+struct CompletionSource {
+  bool files = false;    // the shell completes file names
+  bool is_list = false;  // several values, separated by commas
+  std::vector<CompletionWord> (*values)() = nullptr;
+};
+
+// The source for the option "--user", or the argument "TICKET" of the command; an empty one if its
+// values are not known. Calling `values` may read the harbour and the archive, and ask the driver.
+// Problems are not reported: the list is empty then.
+CompletionSource find_completion_source(std::string_view command, std::string_view option,
+                                        std::string_view type);
+
+// Without the words that a shell or a terminal could misread: those with control characters.
+// Descriptions are made printable.
+std::vector<CompletionWord> make_safe(std::vector<CompletionWord> words);
+
+}  // namespace berth
