@@ -1,11 +1,16 @@
-"""Detects whether CUDA was started in this process: after that, CUDA_VISIBLE_DEVICES has no effect."""
+"""Detects whether CUDA was started in this process: after that, CUDA_VISIBLE_DEVICES has no effect, and the process can
+only use the GPUs that were visible then."""
 
 from __future__ import annotations
 
+import os
 import sys
-from typing import Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
 
 from . import _native
+
+if TYPE_CHECKING:
+    from ._gpu import Gpu
 
 
 def _torch_started(torch: Any) -> bool:
@@ -46,3 +51,31 @@ def started_by() -> Optional[str]:
     if not _native.cuda_is_started():
         return None
     return " or ".join(loaded) or "this process"
+
+
+def _strangers(gpu: Gpu, user: Optional[str]) -> int:
+    return sum(process.lease is None and process.user == user for process in gpu.processes)
+
+
+def stay_on_own_gpus(values: dict[str, str]) -> tuple[dict[str, str], int]:
+    """The values of a request, and how many MiB of its memory this process uses already.
+
+    A process that computes without a lease, because it has released one, asks for its present GPUs again. It does not
+    count as a stranger to itself, nor do the user's other processes that stay there between two leases: they would wait
+    for each other. If the request names other GPUs, or another number of them, its values are returned unchanged.
+    """
+    if started_by() is None:
+        return values, 0
+    from ._gpu import status
+
+    own = [(gpu, process) for gpu in status() for process in gpu.processes
+           if process.pid == os.getpid() and process.lease is None]
+    named = values["gpu"].split(",") if "gpu" in values else []
+    may_stay = all((not named or str(gpu.index) in named or gpu.uuid in named)
+                   and not any(lease.exclusive for lease in gpu.leases) for gpu, _ in own)
+    if not may_stay or int(values.get("count", len(named) or 1)) != len(own):
+        return values, 0
+    accepted = max(_strangers(gpu, process.user) for gpu, process in own)
+    changed = {"gpu": ",".join(str(gpu.uuid) for gpu, _ in own), "count": str(len(own)),
+               "processes": str(max(accepted, int(values.get("processes", 0))))}
+    return {**values, **changed}, min(process.memory_mib or 0 for _, process in own)

@@ -110,7 +110,7 @@ class Lease(_native.Releasable):
             logger.info("released lease %s", self.id)
         elif self._pid == os.getpid():
             logger.warning("lease %s lasts until these processes end: %s", self.id,
-                        self._handle.holders() or "processes that are not visible from here")
+                           self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property
@@ -233,34 +233,6 @@ def _make_selector(parsed: _request.ParsedRequest) -> Optional[Callable[[], list
     return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and matches(gpu)]
 
 
-def _stay_on_own_gpus(parsed: _request.ParsedRequest, within: str) -> tuple[dict[str, str], int]:
-    """The values of the request, and how many MiB of its memory this process uses already.
-
-    CUDA keeps the GPUs that it was started with. So a process that computes without a lease, because it has released
-    one, asks for these GPUs again. It does not count as a stranger to itself, nor do the user's other processes that
-    stay there between two leases: they would wait for each other.
-    """
-    values = parsed.values
-    if within or not parsed.set_environment or parsed.selector is not None or _cuda.started_by() is None:
-        return values, 0
-    from ._gpu import status
-
-    def strangers(gpu: Gpu, user: Optional[str]) -> int:
-        return sum(process.lease is None and process.user == user for process in gpu.processes)
-
-    own = [(gpu, process) for gpu in status() for process in gpu.processes
-           if process.pid == os.getpid() and process.lease is None]
-    named = values["gpu"].split(",") if "gpu" in values else []
-    may_stay = all((not named or str(gpu.index) in named or gpu.uuid in named)
-                   and not any(lease.exclusive for lease in gpu.leases) for gpu, _ in own)
-    if not may_stay or int(values.get("count", len(named) or 1)) != len(own):
-        return values, 0
-    accepted = max(strangers(gpu, process.user) for gpu, process in own)
-    changed = {"gpu": ",".join(str(gpu.uuid) for gpu, _ in own), "count": str(len(own)),
-               "processes": str(max(accepted, int(values.get("processes", 0))))}
-    return {**values, **changed}, min(process.memory_mib or 0 for _, process in own)
-
-
 def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for a lease; None if `interrupt` was cancelled."""
     program()
@@ -272,7 +244,9 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
         return _native.acquire(values, parsed.no_wait, visible, within, mib_in_use, parsed.command, interrupt,
                                reporter.report_wait, reporter.report_notice, _make_selector(parsed))
 
-    values, mib_in_use = _stay_on_own_gpus(parsed, within)
+    values, mib_in_use = parsed.values, 0
+    if parsed.set_environment and parsed.selector is None and not within:
+        values, mib_in_use = _cuda.stay_on_own_gpus(values)
     try:
         native = acquire(values, mib_in_use)
     except Impossible:
@@ -282,7 +256,7 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     finally:
         reporter.clear_line()
     if native is not None and reporter.has_waited:
-        reporter.report_grant(_gpus_text(native.describe(parsed.ids)[3]["BERTH_GPUS"]))
+        reporter.report_grant(native.describe_grant())
     return native
 
 

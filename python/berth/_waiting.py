@@ -54,10 +54,9 @@ class Waiting(NamedTuple):
         return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
 
 
-def _format_duration(duration: float) -> str:
-    seconds = int(duration)
+def _format_duration(seconds: int) -> str:
     if seconds < 90:
-        return f"{seconds}s" if seconds else "<1s"
+        return f"{seconds}s"
     return f"{seconds // 60}m" if seconds < 5400 else f"{seconds // 3600}h {seconds % 3600 // 60}m"
 
 
@@ -70,7 +69,7 @@ class WaitReporter:
         self._on_wait = on_wait
         self._progress = progress
         self._line_shown = False
-        self._wait_start: Optional[float] = None  # None: the request has not waited
+        self.has_waited = False
         self._silent = False
 
     def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
@@ -84,9 +83,9 @@ class WaitReporter:
         waiting = Waiting(position, length, reason, when)
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = self._shows_line()
-        is_first = self._wait_start is None
+        is_first = not self.has_waited
+        self.has_waited = True
         if is_first:
-            self._wait_start = time.monotonic()
             self._silent = self._on_wait is None and not show_line
         logger.log(logging.WARNING if is_first and self._silent else logging.INFO, "waiting, %s", waiting)
         if show_line:
@@ -99,14 +98,8 @@ class WaitReporter:
         self.clear_line()
         logger.warning("%s", text)
 
-    @property
-    def has_waited(self) -> bool:
-        return self._wait_start is not None
-
-    def report_grant(self, gpus: str) -> None:
-        """Called when a request that has waited was granted `gpus`."""
-        assert self._wait_start is not None
-        text = f"granted {gpus} after {_format_duration(time.monotonic() - self._wait_start)}"
+    def report_grant(self, text: str) -> None:
+        """Called with what was granted, when a request that has waited was granted."""
         logger.log(logging.WARNING if self._silent else logging.INFO, "%s", text)
         if self._shows_line():
             _print(f"berth: {text}")

@@ -25,6 +25,7 @@
 #include "python/src/interrupt.h"
 #include "python/src/request.h"
 #include "python/src/watcher.h"
+#include "run/grant_message.h"
 #include "status/status_json.h"
 
 namespace nb = nanobind;
@@ -153,6 +154,7 @@ std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
                             std::move(selector));
   const SamplingRate sampling_rate =
       request.profile_options ? SamplingRate::learning : SamplingRate::reporting;
+  std::optional<ProfileOptions> profile_options = request.profile_options;
   request.command = std::move(command);
   request.selector = callbacks.selector();
   const std::shared_ptr<Probe> probe = thread_probe();
@@ -167,7 +169,8 @@ std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
   callbacks.raise_problem();
   auto lease = value_or_raise(std::move(granted));
   if (!lease) return nullptr;
-  auto held = std::make_shared<PythonLease>(std::move(*lease), sampling_rate);
+  auto held =
+      std::make_shared<PythonLease>(std::move(*lease), sampling_rate, std::move(profile_options));
   watch_lease(held);
   return held;
 }
@@ -260,12 +263,14 @@ int make_inheritable(UniqueFd fd) {
   return fd.release();
 }
 
-PythonLease::PythonLease(Lease lease, SamplingRate sampling_rate)
+PythonLease::PythonLease(Lease lease, SamplingRate sampling_rate,
+                         std::optional<ProfileOptions> profile_options)
     : lease_(std::move(lease)),
       record_(lease_.record()),
       host_gpus_(lease_.host_gpus()),
       location_(lease_.harbour().location()),
       sampling_rate_(sampling_rate),
+      profile_options_(std::move(profile_options)),
       owner_pid_(::getpid()) {
   set_inheritable_bell(lease_.make_inheritable_bell());
 }
@@ -353,6 +358,11 @@ int PythonLease::deletion_watch_fd() {
   return released_ ? -1 : lease_.deletion_watch_fd();
 }
 
+std::string PythonLease::describe_grant() {
+  const MutexLock lock(mutex_);
+  return printable(format_grant(lease_, true, profile_options_));
+}
+
 std::vector<std::string> PythonLease::notices() {
   if (owner_pid_ != ::getpid()) return {};
   const MutexLock lock(mutex_);
@@ -367,6 +377,7 @@ void define_lease(nb::module_& module) {
       .def("record_failure", &PythonLease::record_failure, "error_text"_a)
       .def("is_profiling_run", &PythonLease::is_profiling_run)
       .def("release", &PythonLease::release, nb::call_guard<ScopedGilRelease>())
+      .def("describe_grant", &PythonLease::describe_grant, nb::call_guard<ScopedGilRelease>())
       .def("notices", &PythonLease::notices)
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),

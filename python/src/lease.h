@@ -19,7 +19,9 @@ namespace berth::python {
 // Thread-safe. In a fork of the process that made it, only release() has an effect.
 class PythonLease {
  public:
-  PythonLease(Lease lease, SamplingRate sampling_rate);
+  // `profile_options`: those of the request.
+  PythonLease(Lease lease, SamplingRate sampling_rate,
+              std::optional<ProfileOptions> profile_options);
 
   const Record& record() const { return record_; }
   const std::vector<Gpu>& host_gpus() const { return host_gpus_; }
@@ -52,6 +54,8 @@ class PythonLease {
   void restore_if_deleted();
   // Readable when the files may have been deleted; -1 if there is no watch.
   int deletion_watch_fd();
+  // What was granted after a wait, in words: "granted GPU 2 after 3h 12m".
+  std::string describe_grant();
   // Messages for the user since the last call.
   std::vector<std::string> notices();
 
@@ -69,6 +73,7 @@ class PythonLease {
   const std::vector<Gpu>& host_gpus_;
   const HarbourLocation& location_;
   const SamplingRate sampling_rate_;
+  const std::optional<ProfileOptions> profile_options_;
   std::optional<Sampler> sampler_ GUARDED_BY(mutex_);  // made late: most leases are short
   ExitClass exit_class_ GUARDED_BY(mutex_) = ExitClass::success;
   const std::chrono::steady_clock::time_point start_time_ = std::chrono::steady_clock::now();
