@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <span>
 #include <tuple>
 #include <unordered_map>
 #include <unordered_set>
@@ -54,10 +55,20 @@ class ReportBuilder {
     std::uint32_t name_index = 0;  // LeaseTable::gpus() with the latest index and name of this GPU
     std::int64_t named_ms = -1;    // the time of that; -1: none yet
     bool is_present = false;       // one of ReportQuery::present
-    std::vector<const CompactLease*> leases;
-    std::vector<CardLease> card_leases;  // parallel to `leases`
+    std::size_t uses = 0;          // how many uses of this GPU count
   };
 
+  // A GPU of a lease. A hostile history has millions of them: see add_cards().
+  struct CardUse {
+    std::uint32_t lease = 0;     // LeaseTable::leases()[lease]
+    std::int32_t power_mw = -1;  // -1: not measured
+  };
+
+  bool is_included(const LeasedGpu& use) const { return included_[use.gpu] != 0; }
+  bool is_in_report(const CompactLease& lease) const;
+  GpuGroup& group_of(const LeasedGpu& use) { return gpu_groups_[gpu_group_by_name_[use.gpu]]; }
+  std::int64_t begin_of(const CompactLease& lease) const;
+  std::int64_t end_of(const CompactLease& lease) const;
   Amounts hourly_amounts(const CompactLease& lease, const LeasedGpu& use) const;
   void count_lease(GroupTotals& totals, const CompactLease& lease) const;
   void add_days(const Amounts& rate, const CompactLease& lease, std::int64_t begin,
@@ -66,7 +77,9 @@ class ReportBuilder {
                      double factor = 1) const;
   void add_card_days(const GpuGroup& group, std::int64_t begin, std::int64_t end,
                      const CardTime& per_hour);
+  std::vector<CardUse> collect_card_uses();
   void add_cards();
+  void add_card(GpuGroup& group, std::span<const CardUse> uses);
   void set_capacity();
   double capacity_between(std::int64_t begin, std::int64_t end) const;
   std::size_t day_of(std::int64_t ms) const;
@@ -186,28 +199,40 @@ void ReportBuilder::add_days(const Amounts& rate, const CompactLease& lease, std
   rate_changes_[last].add(rate, -1);
 }
 
-void ReportBuilder::add(const CompactLease& lease) {
-  if (lease.ended_ms < since_ || lease.granted_ms > now_) return;
-  Amounts rate;
+bool ReportBuilder::is_in_report(const CompactLease& lease) const {
+  if (lease.ended_ms < since_ || lease.granted_ms > now_) return false;
   const auto uses = table_.uses(lease);
-  const auto is_included = [&](const LeasedGpu& use) { return included_[use.gpu] != 0; };
-  if (!uses.empty() && std::none_of(uses.begin(), uses.end(), is_included)) return;
+  return uses.empty() || std::any_of(uses.begin(), uses.end(),
+                                     [this](const LeasedGpu& use) { return is_included(use); });
+}
+
+// The part of the lease that lies in the period.
+std::int64_t ReportBuilder::begin_of(const CompactLease& lease) const {
+  return std::max(lease.granted_ms, since_);
+}
+
+std::int64_t ReportBuilder::end_of(const CompactLease& lease) const {
+  return std::max(std::min(lease.ended_ms, now_), begin_of(lease));
+}
+
+void ReportBuilder::add(const CompactLease& lease) {
+  if (!is_in_report(lease)) return;
   if (lease.nested) {
     ++report_.nested;
     return;
   }
-  const std::int64_t begin = std::max(lease.granted_ms, since_);
-  const std::int64_t end = std::max(std::min(lease.ended_ms, now_), begin);
+  Amounts rate;
+  const std::int64_t begin = begin_of(lease);
+  const std::int64_t end = end_of(lease);
   const double hours = hours_between(begin, end);
-  for (const LeasedGpu& use : uses) {
+  for (const LeasedGpu& use : table_.uses(lease)) {
     if (!is_included(use)) continue;
     const Amounts one = hourly_amounts(lease, use);
     rate.add(one);
-    GpuGroup& group = gpu_groups_[gpu_group_by_name_[use.gpu]];
+    GpuGroup& group = group_of(use);
     group.totals.figures.add(one, hours);
     count_lease(group.totals, lease);
-    group.leases.push_back(&lease);
-    group.card_leases.push_back({begin, end, use.power_mw});
+    ++group.uses;
     // Use the latest name. Leases from the harbour have no name.
     const bool named = !table_.gpus()[use.gpu].index.empty();
     if (group.named_ms < 0 || (named && lease.granted_ms > group.named_ms)) {
@@ -242,21 +267,51 @@ void ReportBuilder::add_card_days(const GpuGroup& group, std::int64_t begin, std
   }
 }
 
-void ReportBuilder::add_cards() {
-  for (GpuGroup& group : gpu_groups_) {
-    const std::vector<CardTime> shares = divide_card_time(
-        group.card_leases, [&](std::int64_t begin, std::int64_t end, const CardTime& per_hour) {
-          add_card_time(group.totals.figures, group, per_hour, hours_between(begin, end));
-          add_card_days(group, begin, end, per_hour);
-        });
-    for (std::size_t i = 0; i < shares.size(); ++i) {
-      const CompactLease& lease = *group.leases[i];
-      add_card_time(users_[user_by_owner_[lease.owner]].figures, group, shares[i]);
-      add_card_time(jobs_[lease.job].figures, group, shares[i]);
+// The uses that add() has counted, those of the first GPU first.
+std::vector<ReportBuilder::CardUse> ReportBuilder::collect_card_uses() {
+  std::vector<std::size_t> next{0};  // where the next use of each group goes
+  for (const GpuGroup& group : gpu_groups_) next.push_back(next.back() + group.uses);
+  std::vector<CardUse> all(next.back());
+  std::uint32_t index = 0;
+  for (const CompactLease& lease : table_.leases()) {
+    if (!lease.nested && is_in_report(lease)) {
+      for (const LeasedGpu& use : table_.uses(lease)) {
+        if (is_included(use)) all[next[gpu_group_by_name_[use.gpu]]++] = {index, use.power_mw};
+      }
     }
-    total_.figures.cards.add(group.totals.figures.cards);
-    total_.figures.occupied_hours += group.totals.figures.occupied_hours;
+    ++index;
   }
+  return all;
+}
+
+void ReportBuilder::add_cards() {
+  const std::vector<CardUse> all = collect_card_uses();
+  std::span<const CardUse> rest = all;
+  for (GpuGroup& group : gpu_groups_) {
+    add_card(group, rest.first(group.uses));
+    rest = rest.subspan(group.uses);
+  }
+}
+
+void ReportBuilder::add_card(GpuGroup& group, std::span<const CardUse> uses) {
+  std::vector<CardLease> card_leases;
+  card_leases.reserve(uses.size());
+  for (const CardUse& use : uses) {
+    const CompactLease& lease = table_.leases()[use.lease];
+    card_leases.push_back({begin_of(lease), end_of(lease), use.power_mw});
+  }
+  const std::vector<CardTime> shares = divide_card_time(
+      card_leases, [&](std::int64_t begin, std::int64_t end, const CardTime& per_hour) {
+        add_card_time(group.totals.figures, group, per_hour, hours_between(begin, end));
+        add_card_days(group, begin, end, per_hour);
+      });
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    const CompactLease& lease = table_.leases()[uses[i].lease];
+    add_card_time(users_[user_by_owner_[lease.owner]].figures, group, shares[i]);
+    add_card_time(jobs_[lease.job].figures, group, shares[i]);
+  }
+  total_.figures.cards.add(group.totals.figures.cards);
+  total_.figures.occupied_hours += group.totals.figures.occupied_hours;
 }
 
 double ReportBuilder::capacity_between(std::int64_t begin, std::int64_t end) const {

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::string_view kColumnGap = "  ";
 constexpr std::size_t kMinJobWidth = 12;
-constexpr std::size_t kMaxUserWidth = 10;
+constexpr std::size_t kMaxUserWidth = 12;  // "another user"
 // With less room than this behind the cells, a note begins on a line of its own.
 constexpr std::size_t kMinNoteWidth = 24;
 constexpr std::size_t kNarrowNoteIndent = 5;
