@@ -154,6 +154,18 @@ class HistoryMerger {
   std::uint64_t memory_ = 0;
 };
 
+// The first line of a file that is not damaged.
+std::optional<HistoryEntry> read_first_entry(const UserFolder& folder, const std::string& name) {
+  constexpr int kMaxDamagedLines = 100;
+  LineReader lines(folder.directory.get(), name, 0);
+  for (int i = 0; i <= kMaxDamagedLines; ++i) {
+    const auto line = lines.next();
+    if (!line) break;
+    if (auto entry = parse_entry(*line)) return entry;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 const char* ending_name(Ending ending) {
@@ -280,9 +292,7 @@ std::optional<TimePoint> find_history_start(const std::vector<UserFolder>& folde
   for (const UserFolder& folder : folders) {
     const std::vector<std::string> names = list_month_files(folder, TimePoint{});
     if (names.empty()) continue;
-    LineReader lines(folder.directory.get(), names.front(), 0);
-    const auto line = lines.next();
-    const auto entry = line ? parse_entry(*line) : std::nullopt;
+    const auto entry = read_first_entry(folder, names.front());
     if (entry) start = std::min(start.value_or(entry->granted), entry->granted);
   }
   return start;

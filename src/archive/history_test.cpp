@@ -104,6 +104,12 @@ TEST_F(HistoryTest, starts_with_the_first_lease_of_the_oldest_file) {
   EXPECT_EQ(find_history_start(open_user_folders(archive_)), earlier.granted);
 }
 
+TEST_F(HistoryTest, starts_behind_damaged_lines) {
+  std::ofstream(file()) << "{\"damaged\n\n";
+  append(entry("aaaaaaaa"));
+  EXPECT_EQ(find_history_start(open_user_folders(archive_)), entry("aaaaaaaa").granted);
+}
+
 TEST_F(HistoryTest, round_trip_keeps_every_field) {
   HistoryEntry written = entry("aaaaaaaa", Ending::killed);
   written.code = 9;

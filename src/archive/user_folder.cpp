@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/descriptors.h"
 #include "base/text.h"
 #include "harbour/file_error.h"
 #include "harbour/safe_directory.h"
@@ -51,13 +52,13 @@ std::optional<uid_t> find_sole_owner(const UniqueFd& folder) {
   return status.st_uid;
 }
 
-// Is there enough free space left for leases? Sets errno if not.
-bool has_free_space(int folder) {
+// Is there enough free space left for leases after `bytes` more are written? Sets errno if not.
+bool has_free_space(int folder, std::uint64_t bytes = 0) {
   constexpr std::uint64_t kMinFreeBytes = 1 << 20;
   struct statvfs status {};
   if (::fstatvfs(folder, &status) != 0) return false;
   errno = ENOSPC;
-  return status.f_bavail * status.f_frsize >= kMinFreeBytes;
+  return status.f_bavail * status.f_frsize >= kMinFreeBytes + bytes;
 }
 
 std::string folder_name(uid_t uid, int number) {
@@ -156,13 +157,14 @@ std::optional<UserFolder> find_own_folder(const std::string& archive) {
 
 Result<void> replace_file(const UserFolder& folder, const std::string& name,
                           const std::string& content) {
-  const std::string temporary = fmt::format(".{}.{}", name, ::getpid());
+  // One name for each file, so that a process that is killed here leaves no more than one.
+  const std::string temporary = fmt::format(".{}.new", name);
   const int at = folder.directory.get();
+  if (!has_free_space(at, content.size())) return file_error("write in", folder.path);
   const UniqueFd file(
       ::openat(at, temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (file) ::fchmod(file.get(), 0644);  // other users must read it, whatever the umask is
-  const bool written = file && ::write(file.get(), content.data(), content.size()) ==
-                                   static_cast<ssize_t>(content.size());
+  const bool written = file && write_all(file.get(), content);
   if (written && ::renameat(at, temporary.c_str(), at, name.c_str()) == 0) return {};
   auto error = file_error("write in", folder.path);
   ::unlinkat(at, temporary.c_str(), 0);

@@ -34,6 +34,7 @@ Result<UserFolder> open_own_folder(const std::string& archive);
 std::optional<UserFolder> find_own_folder(const std::string& archive);
 
 // Writes a file that all users can read, or replaces it: a reader sees the old content or the new.
+// The caller has the lock of the folder. An Error if the disk would be nearly full.
 Result<void> replace_file(const UserFolder& folder, const std::string& name,
                           const std::string& content);
 

@@ -1,9 +1,12 @@
-// File descriptors: closed standard descriptors, waiting for several, and the limit on open files.
+// File descriptors: closed standard descriptors, writing a whole text, waiting for several, and the
+// limit on open files.
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <fcntl.h>
 #include <initializer_list>
+#include <string_view>
 #include <sys/epoll.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -49,6 +52,17 @@ class StandardDescriptorGuard {
  private:
   std::array<int, 3> placeholders_{-1, -1, -1};
 };
+
+// Writes all bytes to a file. false, with errno: a part of them may have been written.
+inline bool write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const auto written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return true;
+}
 
 // A descriptor that is readable when one of `fds` is. Empty, with errno set, if the process has no
 // free descriptor.

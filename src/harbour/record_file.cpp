@@ -9,6 +9,8 @@
 #include <string_view>
 #include <unistd.h>
 
+#include "base/descriptors.h"
+#include "base/descriptors.h"
 #include "base/unique_fd.h"
 #include "harbour/file_error.h"
 #include "harbour/file_names.h"
@@ -25,16 +27,6 @@ constexpr int kHashBits = 29;  // 2^29 is less than the nanoseconds of a second
 constexpr std::uint64_t kHashMask = (1ULL << kHashBits) - 1;
 constexpr std::int64_t kFirstHashSecond = 1LL << 32;
 constexpr std::int64_t kLastHashSecond = kFirstHashSecond + static_cast<std::int64_t>(kHashMask);
-
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const auto written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(written));
-  }
-  return true;
-}
 
 }  // namespace
 

@@ -25,9 +25,9 @@ std::string read_load_file(const HarbourLocation& where) {
 }
 
 void write_load_file(const HarbourLocation& where, const std::string& text) {
-  if (const auto folder = open_own_folder(archive_path(where))) {
-    (void)replace_file(*folder, kFileName, text);
-  }
+  const auto folder = open_own_folder(archive_path(where));
+  if (!folder) return;
+  if (const auto lock = lock_folder(*folder)) (void)replace_file(*folder, kFileName, text);
 }
 
 }  // namespace berth::serve
