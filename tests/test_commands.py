@@ -86,7 +86,7 @@ def stop(process):
 
 
 def read_until(process, text, seconds=LIMIT):
-    """Reads what the process writes until `text` is in it."""
+    """Reads what the process writes until `text` is in it, and returns it."""
     said = b""
     deadline = time.monotonic() + seconds
     while text.encode() not in said:
@@ -95,6 +95,7 @@ def read_until(process, text, seconds=LIMIT):
         chunk = os.read(process.stdout.fileno(), 4096)
         assert chunk, f"it ended without {text!r}: {said!r}"
         said += chunk
+    return said.decode()
 
 
 def assert_lines(text, *subjects):
@@ -205,9 +206,10 @@ def test_each_ticket_has_an_expected_start(server):
     start_job(server, "--time", "2h")
     start_waiter(server, "--time", "1h")
     start_waiter(server, "--time", "1h")
-    start_waiter(server)
+    last = start_waiter(server)
     starts = [datetime.datetime.fromisoformat(ticket["starts"].replace("Z", "+00:00")) for ticket in queue(server)]
     assert [one - starts[0] for one in starts] == [datetime.timedelta(hours=hours) for hours in (0, 1, 2)]
+    assert re.search(r"starts in about (4h|3h 5\dm), position 3 of 3", read_until(last, "position 3 of 3"))
 
 
 # Cancel

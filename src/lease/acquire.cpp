@@ -26,6 +26,7 @@
 #include "lease/lease_history.h"
 #include "lease/sublease.h"
 #include "status/explain.h"
+#include "status/start_estimates.h"
 
 namespace berth {
 namespace {
@@ -144,12 +145,13 @@ class AcquireLoop {
                      std::move(snapshot->gpus));
       }
       if (decision->lost_place && !request_.selector) send_notice(explain_lost_place());
+      const auto start = estimate_start(*decision);
       const WaitStatus status = report_wait(
           {decision->queue_position, decision->queue_length,
            decision->recovery_time_left.count() > 0
                ? kRecoveryReason
                : explain_wait(decision->wait, self_.record.request, decision->host_view),
-           decision->wait.expected_start, self_.record.since, find_next_free_for_wait(*decision)});
+           start, self_.record.since, start ? std::nullopt : find_next_free_for_wait(*decision)});
       if (!self_.may_wait || is_past_deadline())
         return tl::make_unexpected(make_not_granted_error(status));
       if (!decision->is_in_front) probe_.close_session();
@@ -233,8 +235,21 @@ class AcquireLoop {
             std::nullopt, self_.record.since};
   }
 
+  // As 'berth status' estimates it, if all tickets before this one are known.
+  std::optional<TimePoint> estimate_start(const Decision& decision) const {
+    const bool is_shown = self_.may_wait && callbacks_.on_wait;
+    if (!is_shown || !decision.earlier_tickets) return decision.wait.expected_start;
+    PlanInput input =
+        make_plan_input(decision.host_view, topology_, std::chrono::system_clock::now());
+    input.tickets = *decision.earlier_tickets;
+    input.tickets.push_back(make_queued_ticket(self_.record, false));
+    const auto start = estimate_starts(std::move(input)).back();
+    return start ? start : decision.wait.expected_start;
+  }
+
+  // Only for the first of the queue: the GPU may be granted to an earlier ticket.
   std::optional<NextFree> find_next_free_for_wait(const Decision& decision) const {
-    if (decision.wait.expected_start) return std::nullopt;
+    if (decision.queue_position != 1) return std::nullopt;
     return find_next_free(decision.host_view, std::chrono::system_clock::now(),
                           &self_.record.request);
   }

@@ -18,11 +18,15 @@ constexpr std::size_t kMaxOpenClients = 32;
 // How many clients at the front of the queue a decision relies on: the state of each of their
 // processes is read afterwards.
 constexpr std::size_t kMaxReliedOnClients = 64;
+// A queue of so many tickets is read up to the client's own ticket even if no GPU is left for them:
+// the client then tells its user when it is expected to start.
+constexpr std::size_t kShortQueue = 32;
 
 void reset_walk(DecisionContext& context) {
   context.walk = {};
   context.decision.host_view.tickets.clear();
   context.decision.relied_on_clients.clear();
+  context.decision.earlier_tickets.reset();
 }
 
 void decide_self(DecisionContext& context, Planner& planner) {
@@ -97,6 +101,12 @@ bool retry_silent_ticket(DecisionContext& context, const Client& client) {
          context.self.silent_tickets.retry_if_due(client.record.id, context.now);
 }
 
+void copy_earlier_tickets(DecisionContext& context) {
+  std::vector<QueuedTicket>& tickets = context.decision.earlier_tickets.emplace();
+  for (const EarlierTicket& earlier : context.walk.earlier_tickets)
+    tickets.push_back(*earlier.ticket);
+}
+
 // Finds the tickets that the walk leaves out; see walk_queue().
 class TicketFilter {
  public:
@@ -158,7 +168,9 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
   forget_requests_outside_queue(context);
   if (!self.ticket && !context.replaced_ticket)
     arrival = TRY(context.transaction.next_file_number());
-  for (const TicketName& name : effective_queue_order(context)) {
+  const std::vector<TicketName> order = effective_queue_order(context);
+  const bool reads_whole_queue = context.reads_whole_queue || order.size() <= kShortQueue;
+  for (const TicketName& name : order) {
     if (arrival && !self_reached && name.order > *arrival) {
       decide_self(context, planner);
       self_reached = true;
@@ -169,8 +181,8 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
       self_reached = true;
       continue;
     }
-    stopped_early = (self_reached || (active >= kFrontTickets && !context.reads_whole_queue)) &&
-                    planner.is_exhausted();
+    stopped_early =
+        (self_reached || (active >= kFrontTickets && !reads_whole_queue)) && planner.is_exhausted();
     if (stopped_early) break;
     if (filter.can_leave_out(name, self_reached)) {
       walk.left_out_earlier = walk.left_out_earlier || !self_reached;
@@ -237,9 +249,10 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
     if (walk.open_clients.size() < kMaxOpenClients)
       walk.open_clients.push_back({name, std::move(*client)});
   }
-  if (self_reached) return {};
-  decide_self(context, planner);
-  if (stopped_early) withhold_grant(walk);  // the tickets that were not read come first
+  const bool missed_earlier = stopped_early && !self_reached;
+  if (!self_reached) decide_self(context, planner);
+  if (missed_earlier) withhold_grant(walk);  // the tickets that were not read come first
+  if (!missed_earlier && !walk.left_out_earlier) copy_earlier_tickets(context);
   return {};
 }
 
