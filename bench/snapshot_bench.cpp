@@ -39,7 +39,8 @@ void render_table(benchmark::State& state) {
   const Status status = observe_host(session, true).value();
   Terminal terminal;
   terminal.width = 80;
-  for ([[maybe_unused]] auto _ : state) benchmark::DoNotOptimize(status_text(status, terminal));
+  for ([[maybe_unused]] auto _ : state)
+    benchmark::DoNotOptimize(status_text(status, terminal, StatusDetail::brief));
 }
 BENCHMARK(render_table)->Unit(benchmark::kMicrosecond);
 

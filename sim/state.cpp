@@ -244,17 +244,22 @@ void StateFile::count_process_list(std::size_t card) {
 void StateFile::read_slot(std::size_t index, std::size_t card,
                           std::vector<ProcessUse>& uses) const {
   const StateSlot& slot = layout_->slots[index];
+  const UnitUse* const units = &slot.units[card * kUnitsPerCard];
   const std::size_t before = uses.size();
   for (;;) {
     uses.resize(before);
     const std::uint64_t generation = slot.generation;
+    // Most slots use no unit of the card, whether their owners live or not.
+    if (std::none_of(units, units + kUnitsPerCard,
+                     [](const UnitUse& use) { return use.contexts > 0; }))
+      return;
     // F_OFD_GETLK, because it also reports the locks of this process itself.
     struct flock lock = make_lock(F_WRLCK, kLiveBytes + static_cast<off_t>(index));
     if (::fcntl(fd_, F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK) return;
     // The kernel reports no PID for a process outside this PID namespace.
     const pid_t pid = lock.l_pid > 0 ? lock.l_pid : kInvisiblePid + static_cast<pid_t>(index);
     for (std::size_t i = 0; i < kUnitsPerCard; ++i) {
-      const UnitUse& use = slot.units[card * kUnitsPerCard + i];
+      const UnitUse& use = units[i];
       if (use.contexts == 0) continue;
       const Unit unit{card, i == 0 ? std::nullopt : std::optional(i - 1)};
       uses.push_back({pid, unit, use.memory, use.utilization});
