@@ -1,6 +1,7 @@
 // The shared state file of a simulated server; see state.h.
 #include "sim/state.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cerrno>
