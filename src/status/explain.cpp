@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "base/users.h"
+#include "status/lease_end.h"
+#include "status/status_format.h"
 
 namespace berth {
 namespace {
@@ -204,6 +206,39 @@ std::string explain_wait(const Wait& wait, const Request& request, const HostVie
     text += gpu_list(join_text(indices, ",")) + reason;
   }
   return text.empty() ? "other tickets are ahead in the queue" : text;
+}
+
+std::string explain_unknown_start(const Wait& wait, const HostView& view, TimePoint now) {
+  constexpr std::size_t kMaxNamed = 2;
+  std::vector<std::string> reasons;
+  const auto add = [&](std::string reason) {
+    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
+      reasons.push_back(std::move(reason));
+  };
+  for (const Blocker& blocker : wait.blockers) {
+    if (blocker.reason == BlockReason::reserved) {
+      add(fmt::format("the start of ticket {}{} is unknown", blocker.ticket,
+                      format_ticket_owner(blocker.ticket, view)));
+    }
+    for (const std::string& id : blocker.leases) {
+      const Record* lease = find_record(view.leases, id);
+      if (lease == nullptr) {  // a ticket that has started before in the simulation
+        add(fmt::format("the run time of ticket {}{} is unknown", id,
+                        format_ticket_owner(id, view)));
+        continue;
+      }
+      const auto end = find_lease_end(*lease, now);
+      add(end && end->overdue
+              ? fmt::format("{} is {}", describe_holder(*lease), format_lease_end(*end, now))
+              : fmt::format("the end of {} is unknown", describe_holder(*lease)));
+    }
+  }
+  if (reasons.size() > kMaxNamed) {
+    const std::size_t more = reasons.size() - kMaxNamed;
+    reasons.resize(kMaxNamed);
+    return fmt::format("{}, and {} more", join_text(reasons, ", "), more);
+  }
+  return join_text(reasons, ", and ");
 }
 
 Error explain_impossible(const Impossible& impossible, const Request& request,
