@@ -286,8 +286,10 @@ def test_a_shared_gpu_says_who_has_how_much(server, open_build, jobs):
     jobs.hold("--mem", "2GiB", "--time", "2h")
     other = server.start(*AS_DAEMON, open_build / "bin/berth", "run", "--mem", "8GiB", "--time", "3h", "--", "sleep", "1000")
     wait_until(lambda: len(server.status()["gpus"][0]["leases"]) == 3, "three leases")
-    text = server.berth("status", env={"COLUMNS": "120"}).stdout
-    assert re.search(r"  0  shared .*  \*root \+1 +\d+s  in 3h +3 jobs, 14 GiB reserved: .*\*root 6 GiB", text) and "daemon 8 GiB" in text
+    text = server.berth("status", env={"COLUMNS": "160"}).stdout
+    assert re.search(r"  0  shared .*  \*root \+1 +\d+s  in 3h +3 jobs, 14 GiB reserved: ", text)
+    for share in ("*root 4 GiB", "*root 2 GiB", "daemon 8 GiB"):
+        assert share in text
     other.kill()
 
 

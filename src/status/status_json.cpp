@@ -59,7 +59,7 @@ Json lease_json(const Record& lease, const JsonLimits& limits) {
           {"overdue", end && end->overdue},
           {"exclusive", !lease.request.memory},
           {"memory_mib", mib_or_null(lease.request.memory)},
-          {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
+          {"job", job_or_null(lease.job, user_name(lease.uid), limits.command_visibility)},
           {"idle_s", idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count())
                           : Json(nullptr)},
           {"problem", lease.problem.empty() ? Json(nullptr) : Json(lease.problem)}};

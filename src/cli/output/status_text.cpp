@@ -185,26 +185,20 @@ Bytes sum_reserved(const std::vector<const Record*>& leases) {
   return Bytes{sum};
 }
 
-// "2 jobs, 58 GiB reserved: *ann 20 GiB, bob 38 GiB"; without the users if there is only one.
-std::string shared_job_text(const std::vector<const Record*>& leases, const Terminal& terminal) {
-  constexpr std::size_t kMaxNamed = 6;
-  std::vector<std::pair<uid_t, std::vector<const Record*>>> users;
-  for (const Record* lease : leases) {
-    auto user = std::find_if(users.begin(), users.end(),
-                             [&](const auto& one) { return one.first == lease->uid; });
-    if (user == users.end()) user = users.insert(users.end(), {lease->uid, {}});
-    user->second.push_back(lease);
-  }
-  std::string text =
-      fmt::format("{} jobs, {} reserved", leases.size(), format_size(sum_reserved(leases)));
-  if (users.size() == 1) return text;
-  const std::size_t more = users.size() > kMaxNamed + 1 ? users.size() - kMaxNamed : 0;
-  users.resize(users.size() - more);
-  text += ": " + join_text(users, ", ", [&](const auto& user) {
-            return fmt::format("{} {}", marked_user(*user.second.front(), terminal),
-                               format_size(sum_reserved(user.second)));
-          });
-  return more > 0 ? fmt::format("{} and {} more users", text, more) : text;
+// "2 jobs, 58 GiB reserved: *ann 20 GiB, bob 38 GiB", the oldest first.
+std::string shared_job_text(std::vector<const Record*> leases, const Terminal& terminal) {
+  constexpr std::size_t kMaxNamed = 8;
+  std::sort(leases.begin(), leases.end(),
+            [](const Record* a, const Record* b) { return a->granted < b->granted; });
+  const std::size_t more = leases.size() > kMaxNamed + 1 ? leases.size() - kMaxNamed : 0;
+  const std::vector<const Record*> named(leases.begin(),
+                                         leases.end() - static_cast<std::ptrdiff_t>(more));
+  const std::string shares = join_text(named, ", ", [&](const Record* lease) {
+    return fmt::format("{} {}", marked_user(*lease, terminal),
+                       lease->request.memory ? format_size(*lease->request.memory) : "exclusive");
+  });
+  return fmt::format("{} jobs, {} reserved: {}{}", leases.size(), format_size(sum_reserved(leases)),
+                     shares, more > 0 ? fmt::format(" and {} more", more) : "");
 }
 
 // "train.py"; "20 GiB, train.py" on a part of a GPU.
