@@ -216,12 +216,12 @@ def test_each_ticket_has_an_expected_start(server):
     start_job(server, "--time", "2h")
     start_waiter(server, "--time", "1h")
     start_waiter(server, "--time", "1h")
-    third = start_waiter(server)
+    start_waiter(server, "--label", "third")
     starts = [parse_time(ticket["starts"]) for ticket in queue(server)]
     assert [one - starts[0] for one in starts] == [datetime.timedelta(hours=hours) for hours in (0, 1, 2)]
     start_waiter(server)
     *known, last = queue(server)
-    assert last["starts"] is None and f"run time of ticket {third.ticket}" in last["start_unknown_reason"]
+    assert last["starts"] is None and last["start_unknown_reason"] == "the run time of root (third) is unknown"
     assert [ticket["start_unknown_reason"] for ticket in known] == [None] * 3
 
 

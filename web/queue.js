@@ -52,7 +52,7 @@ function ticket_view() {
   const request = h("span", {class: "request"});
   const what = h("bdi", {class: "what"});
   const reason = h("p", {class: "why"});
-  const unknown_start = h("p", {class: "why end"});
+  const unknown_start = h("p", {class: "why"});
   const cancel = h("button", {type: "button", class: "quiet"}, "Cancel");
   const node = h("li", {}, position, h("div", {class: "body"}, h("div", {class: "line"}, ...owner.nodes, start), request, what,
       unknown_start, reason, cancel));
@@ -77,6 +77,7 @@ function ticket_view() {
       set_text(unknown_start, why === null ? "" : `start unknown: ${printable(why, 300)}`);
       set_attribute(unknown_start, "title", unknown_start.textContent);
       set_visible(unknown_start, why !== null);
+      set_attribute(node, "data-start", why === null ? "known" : "unknown");
       set_attribute(cancel, "aria-label", `Cancel the ticket of ${printable(ticket.user)}, position ${ticket.position}`);
       set_visible(cancel, can_change(host, ticket.user));
     },

@@ -215,16 +215,19 @@ std::string explain_unknown_start(const Wait& wait, const HostView& view, TimePo
     if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
       reasons.push_back(std::move(reason));
   };
+  const auto describe_ticket = [&](const std::string& id) {
+    const Record* ticket = find_record(view.tickets, id);
+    return ticket == nullptr ? fmt::format("ticket {}", id) : describe_holder(*ticket);
+  };
   for (const Blocker& blocker : wait.blockers) {
-    if (blocker.reason == BlockReason::reserved) {
-      add(fmt::format("the start of ticket {}{} is unknown", blocker.ticket,
-                      format_ticket_owner(blocker.ticket, view)));
-    }
+    if (blocker.reason == BlockReason::reserved)
+      return fmt::format("it is behind {}", describe_ticket(blocker.ticket));
+  }
+  for (const Blocker& blocker : wait.blockers) {
     for (const std::string& id : blocker.leases) {
       const Record* lease = find_record(view.leases, id);
       if (lease == nullptr) {  // a ticket that has started before in the simulation
-        add(fmt::format("the run time of ticket {}{} is unknown", id,
-                        format_ticket_owner(id, view)));
+        add(fmt::format("the run time of {} is unknown", describe_ticket(id)));
         continue;
       }
       const auto end = find_lease_end(*lease, now);
