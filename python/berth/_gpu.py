@@ -33,11 +33,16 @@ class LeaseInfo:
 
     id: str
     user: str
-    pid: int
-    command: str
-    label: str
-    since: datetime
+    pid: Optional[int]
+    """None, like the texts and times, if the record of the lease cannot be read."""
+    command: Optional[str]
+    label: Optional[str]
+    since: Optional[datetime]
     """The time of the grant."""
+    ends: Optional[datetime]
+    """When it is expected to end, as announced or by earlier runs; None if that is unknown."""
+    overdue: bool
+    """Whether `ends` has passed."""
     exclusive: bool
     memory_mib: Optional[int]
     """The memory that is reserved on each of its GPUs; None if the lease is exclusive."""
@@ -99,7 +104,9 @@ def _build_gpu(values: dict[str, Any]) -> Gpu:
         Gpu,
         values,
         processes=tuple(_build(Process, one) for one in values["processes"]),
-        leases=tuple(_build(LeaseInfo, one, since=_parse_time(one["since"])) for one in values["leases"]),
+        leases=tuple(
+            _build(LeaseInfo, one, since=_parse_time(one["since"]), ends=_parse_time(one["ends"])) for one in values["leases"]
+        ),
     )
 
 
