@@ -226,9 +226,12 @@ std::string Flags::suggest_flag(std::string_view name) const {
     if (synonym.word == word && find(synonym.flag) != nullptr)
       return fmt::format("{}?", synonym.suggestion);
   }
+  constexpr std::size_t kShortFlag = 2;  // every -x resembles every -I
   std::vector<std::string> names;
   for (const Option& option : options_) {
-    if (!option.is_argument() && !option.group.empty()) names.push_back(option.name);
+    const bool is_offered = !option.is_argument() && !option.group.empty();
+    if (is_offered && name.size() > kShortFlag && option.name.size() > kShortFlag)
+      names.push_back(option.name);
   }
   const std::string similar = find_similar_word(name, names);
   return similar.empty() ? "" : similar + "?";
@@ -240,7 +243,7 @@ Error Flags::unknown_flag_error(std::string_view word, std::string_view name) co
   const std::string remedy = suggestion.empty()
                                  ? fmt::format("'{} --help' lists the options", usage_)
                                  : fmt::format("did you mean {}", suggestion);
-  return {ErrorKind::usage, fmt::format("there is no option {}; {}", in_quotes(word), remedy)};
+  return {ErrorKind::usage, fmt::format("unknown option {}; {}", in_quotes(word), remedy)};
 }
 
 // Parses the flag at the front of `words`, and returns how many words it takes; 0: it is --help.

@@ -87,11 +87,10 @@ TEST(Flags, arguments_fill_in_order_and_behind_dashes_all_words_are_arguments) {
 }
 
 TEST(Flags, errors_name_the_option) {
-  EXPECT_EQ(Example().parse({"--labels", "x"}),
-            "there is no option '--labels'; did you mean --label?");
+  EXPECT_EQ(Example().parse({"--labels", "x"}), "unknown option '--labels'; did you mean --label?");
   EXPECT_EQ(Example().parse({"--lab=x"}),
-            "there is no option '--lab=x'; 'berth --help' lists the options");
-  EXPECT_EQ(Example().parse({"-x"}), "there is no option '-x'; 'berth --help' lists the options");
+            "unknown option '--lab=x'; 'berth --help' lists the options");
+  EXPECT_EQ(Example().parse({"-x"}), "unknown option '-x'; 'berth --help' lists the options");
   EXPECT_EQ(Example().parse({"--label"}), "--label needs a value");
   EXPECT_EQ(Example().parse({"--json=yes"}), "--json takes no value");
   EXPECT_EQ(Example().parse({"--by", "week"}), "--by: 'week' is not one of user and job");

@@ -250,7 +250,9 @@ Result<int> run(const BatchCommandOptions& options) {
   }
   if (options.dry_run) return show_lines(options, paths, plan);
   if (options.old_limit) {
-    print_message("batch: --timeout is now called --limit, as it limits how long a line runs");
+    print_message(
+        "batch: --timeout is now called --limit (how long a line may run); the old name works in "
+        "this version only");
   }
   TRY(plan_sharing(options, plan));
   plan.types = derive_types(options, plan.lines);
