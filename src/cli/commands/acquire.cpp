@@ -166,18 +166,21 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them.
-void print_notice(const Lease& lease, const OwnerProcess& owner, bool prints_exports) {
+// Tells a user at a terminal which GPUs the shell has now, and for how long.
+void print_notice(const Lease& lease, const OwnerProcess& owner) {
   if (::isatty(STDERR_FILENO) == 0) return;
   const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
   print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
                             gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
                             owner.pid, lease.id()));
-  if (prints_exports && ::isatty(STDOUT_FILENO) != 0) {
-    print_message(
-        "the shell does not use the lease yet: paste the lines above into it; next time: "
-        "eval \"$(berth acquire)\"");
-  }
+}
+
+// The commands that set the variables were printed, and no shell has run them.
+void print_hint() {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  print_message(
+      "the shell does not use the lease yet: paste the lines above into it; next time: "
+      "eval \"$(berth acquire)\"");
 }
 
 Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
@@ -225,11 +228,15 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
+  // A shell that reads the output continues, perhaps with its prompt, as soon as it has it.
+  const bool has_reader = ::isatty(STDOUT_FILENO) == 0;
+  if (has_reader) print_notice(lease, owner);
   print(format_output(lease, options));
   // If the reader is gone, the keeper releases the lease, and run_program() reports the error.
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
-    print_notice(lease, owner, options.format == "shell");
+    if (!has_reader) print_notice(lease, owner);
+    if (!has_reader && options.format == "shell") print_hint();
   }
   return 0;
 }
