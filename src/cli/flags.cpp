@@ -240,9 +240,15 @@ std::string Flags::suggest_flag(std::string_view name) const {
 // The error for the flag `name`, which is a part of `word`.
 Error Flags::unknown_flag_error(std::string_view word, std::string_view name) const {
   const std::string suggestion = suggest_flag(name);
-  const std::string remedy = suggestion.empty()
-                                 ? fmt::format("'{} --help' lists the options", usage_)
-                                 : fmt::format("did you mean {}", suggestion);
+  const bool follows_argument = std::any_of(
+      options_.begin(), options_.end(),
+      [](const Option& option) { return option.is_argument() && option.times_given > 0; });
+  std::string remedy = fmt::format("'{} --help' lists the options", usage_);
+  if (!suggestion.empty()) {
+    remedy = fmt::format("did you mean {}", suggestion);
+  } else if (follows_argument && !foreign_flag_remedy_.empty()) {
+    remedy = foreign_flag_remedy_;
+  }
   return {ErrorKind::usage, fmt::format("unknown option {}; {}", in_quotes(word), remedy)};
 }
 

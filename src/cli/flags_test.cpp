@@ -99,6 +99,16 @@ TEST(Flags, errors_name_the_option) {
   EXPECT_EQ(Example().parse({"--json", "--json"}), "");
 }
 
+TEST(Flags, an_unknown_flag_behind_an_argument_may_belong_to_another_command) {
+  Example example;
+  example.flags.set_foreign_flag_remedy("write --");
+  EXPECT_EQ(example.parse({"--lr", "1"}),
+            "unknown option '--lr'; 'berth --help' lists the options");
+  EXPECT_EQ(example.parse({"train.py", "--labels"}),
+            "unknown option '--labels'; did you mean --label?");
+  EXPECT_EQ(example.parse({"train.py", "--lr", "1"}), "unknown option '--lr'; write --");
+}
+
 TEST(Flags, an_argument_too_many_or_too_few_is_an_error) {
   Flags flags;
   std::string shell;

@@ -62,6 +62,7 @@ std::string not_found_remedy(const std::string& name) {
   }
   if (name.find_first_not_of("0123456789,") == std::string::npos)
     return "write several GPUs with commas and without blanks, such as --gpu 0,1";
+  if (name.find('/') != std::string::npos) return "check the path";
   return "check that it is installed and in the PATH";
 }
 
@@ -110,8 +111,8 @@ std::optional<ProgramError> check_interpreter(const std::string& name, const std
   if (interpreter.empty() || ::access(interpreter.c_str(), F_OK) == 0 || errno != ENOENT)
     return std::nullopt;
   const char* const remedy = interpreter.ends_with('\r')
-                                 ? "convert its line ends, which are those of Windows"
-                                 : "install that, or correct the first line of the script";
+                                 ? "convert the line ends of the script, which are those of Windows"
+                                 : "install it, or correct the first line of the script";
   return ProgramError{kExitNotFound,
                       fmt::format("{} cannot be run, since its interpreter {} was not found; {}",
                                   in_quotes(name), in_quotes(interpreter), remedy)};

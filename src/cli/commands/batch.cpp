@@ -425,6 +425,8 @@ Action define_batch(Flags& command, const CommandContext& context) {
                     "by the value of the column NAME",
                     parse_path_into(options, options->source.csv));
   add_flags(command, options);
+  command.set_foreign_flag_remedy(
+      "for one command write berth run -- COMMAND, for several berth batch -- 'COMMAND' 'COMMAND'");
   command.set_footer(
       "Runs each line of FILE in a shell, on GPUs of its own, as soon as they are granted. Blank\n"
       "lines and lines that begin with # are skipped. Few lines wait in the queue at any time, so\n"
