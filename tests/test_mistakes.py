@@ -27,7 +27,7 @@ def test_no_guess_for_other_words(server, word):
 @pytest.mark.parametrize("command, flag, guess", [
     ("run", "--gpus", "-n (how many) or --gpu (which)?"), ("run", "--memory", "--mem?"), ("run", "--nowait", "--no-wait?"),
     ("run", "--no_wait", "--no-wait?"), ("run", "--Mem", "--mem?"), ("batch", "--parallel", "--jobs?"),
-    ("run", "--gpus=2", "-n (how many) or --gpu (which)?"), ("status", "--jsno", "--json?"),
+    ("run", "--gpu-mem", "--mem?"), ("run", "--gpus=2", "-n (how many) or --gpu (which)?"), ("status", "--jsno", "--json?"),
 ])
 def test_flags_of_other_tools(server, command, flag, guess):
     assert_one_line_error(server.berth(command, flag, "2", "--", "true"), 64, f"did you mean {guess}")
@@ -38,7 +38,8 @@ def test_a_guess_is_a_flag_of_the_command(server):
     assert_one_line_error(server.berth("log", "--gpus", "2"), 64, "did you mean --gpu?")
 
 
-@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?")],
+@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?"), (["status", "-a"], "--all?"),
+                                          (["report", "-u", "ann"], "--user?")],
                          ids=repr)
 def test_short_flags_of_other_tools(server, words, guess):
     assert_one_line_error(server.berth(*words), 64, f"did you mean {guess}")
