@@ -821,7 +821,7 @@ def test_others_have_their_turn_between_the_lines(batch, open_build, jobs):  # n
 
 @pytest.mark.each_harbour
 def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa: F811
-    jobs.hold("-n", "2")
+    jobs.hold("-n", "2", "--time", "2h")
     batch.write("true")
     process = batch.start("jobs.txt")
     ticket = eventually(lambda: batch.queue(), "it waits")[0]["ticket"]
@@ -829,7 +829,7 @@ def test_a_ticket_that_was_cancelled_is_a_line_that_failed(batch, jobs):  # noqa
     assert process.wait(LIMIT) == 1
     [line] = batch.joblog()
     assert (line["exit_code"], line["lease"], line["gpus"]) == (75, None, None)
-    assert re.search(r"^berth: waiting.* 0,1 leased ", without_times(process.errors()), re.M)
+    assert re.search(r"^berth: waiting, starts in about 2h: GPUs 0,1 leased ", without_times(process.errors()), re.M)
 
 
 # Learning

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.release_only
 
 @pytest.mark.parametrize("word, command", [
     ("ls", "status"), ("ps", "status"), ("list", "status"), ("sinfo", "status"), ("kill", "cancel"), ("scancel", "cancel"),
-    ("squeue", "queue"), ("wait", "queue"), ("settings", "config"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
+    ("squeue", "queue"), ("sbatch", "run"), ("wait", "queue"), ("settings", "config"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
 ])
 def test_commands_of_other_tools(server, word, command):
     assert_one_line_error(server.berth(word), 64, f"did you mean 'berth {command}'?")
@@ -27,7 +27,7 @@ def test_no_guess_for_other_words(server, word):
 @pytest.mark.parametrize("command, flag, guess", [
     ("run", "--gpus", "-n (how many) or --gpu (which)?"), ("run", "--memory", "--mem?"), ("run", "--nowait", "--no-wait?"),
     ("run", "--no_wait", "--no-wait?"), ("run", "--Mem", "--mem?"), ("batch", "--parallel", "--jobs?"),
-    ("run", "--gpus=2", "-n (how many) or --gpu (which)?"), ("status", "--jsno", "--json?"),
+    ("run", "--gpu-mem", "--mem?"), ("run", "--gpus=2", "-n (how many) or --gpu (which)?"), ("status", "--jsno", "--json?"),
 ])
 def test_flags_of_other_tools(server, command, flag, guess):
     assert_one_line_error(server.berth(command, flag, "2", "--", "true"), 64, f"did you mean {guess}")
@@ -38,10 +38,17 @@ def test_a_guess_is_a_flag_of_the_command(server):
     assert_one_line_error(server.berth("log", "--gpus", "2"), 64, "did you mean --gpu?")
 
 
-@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?")],
+@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?"), (["status", "-a"], "--all?"),
+                                          (["report", "-u", "ann"], "--user?")],
                          ids=repr)
 def test_short_flags_of_other_tools(server, words, guess):
     assert_one_line_error(server.berth(*words), 64, f"did you mean {guess}")
+
+
+@pytest.mark.parametrize("flag", ["-x", "-Q"])
+def test_no_guess_for_a_short_flag(server, flag):
+    """Every short flag differs from -I in one letter."""
+    assert_one_line_error(server.berth("run", flag, "--", "true"), 64, f"unknown option '{flag}'", "'berth run --help'")
 
 
 def test_a_flag_without_its_value(server):
@@ -55,7 +62,7 @@ def test_only_an_error_without_a_remedy_refers_to_the_help(server):
         assert_one_line_error(server.berth(*words), 64, f"'berth {words[0]} --help'")
 
 
-@pytest.mark.parametrize("flags, words", [(["--mem", "8GB"], ["--mem 8GB means 7.5 GiB", "8GiB"]), (["--min-mem=500mb"], ["477 MiB", "500miB"])],
+@pytest.mark.parametrize("flags, words", [(["--mem", "8GB"], ["--mem 8GB is 7.5 GiB", "write 8GiB"]), (["--min-mem=500mb"], ["477 MiB", "write 500MiB"])],
                          ids=repr)
 def test_decimal_sizes_are_explained(server, flags, words):
     result = server.berth("run", *flags, "--", "true")
@@ -66,7 +73,7 @@ def test_decimal_sizes_are_explained(server, flags, words):
 
 @pytest.mark.parametrize("words, code, remedy", [
     (["train.py"], 127, "python train.py"), (["./train.py"], 126, "chmod +x ./train.py"), (["tool"], 127, "./tool"),
-    (["python train.py --lr 1"], 127, "without the quotes"), (["CUDA_VISIBLE_DEVICES=0", "python", "x"], 127, "env NAME=VALUE"),
+    (["python train.py --lr 1"], 127, "without the quotes"), (["CUDA_VISIBLE_DEVICES=0", "python", "x"], 127, "env NAME=VALUE"), (["/tmp"], 126, "Is a directory"), ([""], 127, "empty"),
     (["--gpu", "0", "1", "--", "true"], 127, "--gpu 0,1"), (["no-such-program"], 127, "PATH"),
 ], ids=repr)
 def test_commands_that_cannot_be_found(server, words, code, remedy):
@@ -139,17 +146,22 @@ def test_a_reservation_of_next_to_nothing_is_refused(server, size):
     assert_one_line_error(server.berth("run", "--mem", size, "--", "true"), 64, "8GiB")
 
 
-@pytest.mark.parametrize("name, content", [("train.py", "import os\n"), ("tool", "#!/usr/bin/env python3\nprint(1)\n"),
-                                           ("binary", "\x7fELF\x02")])
-def test_a_program_is_not_a_list_of_commands(server, name, content):
+@pytest.mark.parametrize("name, content, command", [
+    ("train.py", "import os\n", "python train.py"), ("tool", "#!/usr/bin/env python3\nprint(1)\n", "./tool"),
+    ("tool", "#!/usr/bin/env -S A=1 python3 -u\nprint(1)\n", "./tool"), ("data", "#!/usr/bin/perl -w\n", "perl data"),
+    ("job", "#!/bin/bash\n#SBATCH --gres=gpu:1\npython train.py\n", "bash job"), ("binary", "\x7fELF\x02", "binary"),
+])
+def test_a_program_is_not_a_list_of_commands(server, name, content, command):
     (server.folder / name).write_text(content)
+    (server.folder / name).chmod(0o755 if name == "tool" else 0o644)
     result = server.berth("batch", name, cwd=server.folder)
-    assert_one_line_error(result, 64, f"{name}?")
+    assert_one_line_error(result, 64, f"berth run -- {command} ")
     assert not list(server.folder.glob("*.logs"))
 
 
-def test_a_list_of_commands_may_begin_as_a_shell_script(server):
-    (server.folder / "jobs").write_text(f"#!/bin/sh\n{SIM_JOB} --quiet --time 0s\n")
+@pytest.mark.parametrize("line", ["#!/bin/sh", "#!/bin/bash -e", "#! /usr/bin/env bash", "#!/usr/bin/env -S A=1 bash -eu", "#!zsh\r", "# jobs"])
+def test_a_list_of_commands_may_begin_as_a_shell_script(server, line):
+    (server.folder / "jobs").write_text(f"{line}\n{SIM_JOB} --quiet --time 0s\n")
     assert server.berth("batch", "jobs", cwd=server.folder).returncode == 0
 
 

@@ -5,6 +5,7 @@ import fcntl
 import io
 import json
 import os
+import pathlib
 import pty
 import re
 import resource
@@ -261,7 +262,32 @@ def test_an_interpreter_that_is_missing(server):
     program.write_text("#!/no/such/interpreter\n")
     program.chmod(0o755)
     result = server.berth("run", "--", program)
-    assert_one_line_error(result, 127, "program")
+    assert_one_line_error(result, 127, "program", "'/no/such/interpreter' was not found")
+    assert state_of(server, 0) == "free"
+    program.write_text("#!/bin/sh\r\necho ran\r\n")
+    assert_one_line_error(server.berth("run", "--", program), 127, "'/bin/sh\\r'", "Windows")
+
+
+def test_a_script_of_the_path_whose_interpreter_is_missing(server, jobs):
+    """As execvp() does: the same name in a later folder of the PATH counts. Without one, the error comes before the wait."""
+    for name, line in (("first", "#!/no/such/interpreter -u"), ("second", "#! /bin/sh")):
+        folder = server.folder / name
+        folder.mkdir()
+        (folder / "tool").write_text(f"{line}\necho ran\n")
+        (folder / "tool").chmod(0o755)
+    first, both = (f"{paths}:{server.env['PATH']}" for paths in (server.folder / "first", f"{server.folder}/first:{server.folder}/second"))
+    assert server.berth("run", "--", "tool", env={"PATH": both}).stdout == "ran\n"
+    assert server.run("env", "tool", env={"PATH": both}).stdout == "ran\n"
+    jobs.hold("-n", "4")
+    assert_one_line_error(server.berth("run", "--", "tool", env={"PATH": first}), 127, "'tool'", "'/no/such/interpreter'")
+
+
+def test_a_program_whose_loader_is_missing(server):
+    program = server.folder / "program"
+    content = pathlib.Path(SIM_JOB).read_bytes()
+    program.write_bytes(content.replace(b"/lib64/ld-linux-x86-64.so.2", b"/lib64/no-such-loader-64.so"))
+    program.chmod(0o755)
+    assert_one_line_error(server.berth("run", "--", program), 127, "loader")
     assert state_of(server, 0) == "free"
 
 

@@ -34,6 +34,7 @@ class Job(Generic[R]):
         self._function = function
         self._count = count
         name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+        self._name = name
         self._request: _request.Request = {"label": name, **request}
         self._auto_memory = request.get("mem") == "auto"
         if self._auto_memory and request.get("job") is None:
@@ -78,6 +79,9 @@ class Job(Generic[R]):
             self._profiled = True
         async with gpus(self._count, **self._request):
             return await cast(Awaitable[Any], self._function(*args, **keywords))
+
+    def __repr__(self) -> str:
+        return f"<berth.Job {self._name}>"
 
     def __reduce__(self) -> str:
         """Pickled by its name, like a function: the workers of a pool import it."""

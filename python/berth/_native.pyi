@@ -43,7 +43,7 @@ def acquire(
     mib_in_use: int,
     command: str,
     interrupt: Optional[Interrupt],
-    on_wait: Callable[[int, int, str, Optional[float]], None],
+    on_wait: Callable[[int, int, str, Optional[float], Optional[tuple[str, float]]], None],
     on_notice: Callable[[str], None],
     selector: Optional[Callable[[], list[str]]],
 ) -> Optional[Lease]: ...

@@ -141,7 +141,8 @@ def _explain_decimal_size(name: str, text: str) -> None:
     if factor is not None:
         with contextlib.suppress(ValueError):  # not a number: the check of the value says so
             gib = float(size[:-2]) * factor / (1 << 30)
-            logger.warning("%s: %s means %.3g GiB; write '%siB' if you mean that", name, size, gib, size[:-1])
+            number, unit = size[:-2].rstrip(), f"{size[-2].upper()}iB"
+            logger.warning("%s: %s is %.3g GiB; if you mean %s %s, write '%s%s'", name, size, gib, number, unit, number, unit)
 
 
 def _duration_text(name: str, value: object) -> str:
@@ -214,6 +215,7 @@ _SYNONYMS = {
     "memory": "mem", "vram": "mem", "gpu_mem": "mem", "n": "count", "num": "count", "gpus": "count", "ngpus": "count",
     "n_gpus": "count", "nb_gpus": "count", "num_gpus": "count", "device": "gpu", "devices": "gpu", "gpu_id": "gpu",
     "gpu_ids": "gpu", "max_util": "util", "max_mem_util": "mem_util", "max_processes": "processes", "nowait": "no_wait",
+    "wait": "no_wait", "block": "no_wait", "blocking": "no_wait", "max_wait": "timeout",
     "duration": "time", "walltime": "time", "type": "job", "jobstr": "job",
     "comment": "label", "filter": "selector", "model": "name", "gpu_name": "name",
 }  # fmt: skip

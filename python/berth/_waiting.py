@@ -43,12 +43,15 @@ class Waiting(NamedTuple):
     """Why the request waits, as text."""
     starts: Optional[datetime]
     """The estimated start, if the run times of the jobs ahead are known; otherwise None."""
+    next_free: Optional[tuple[str, datetime]] = None
+    """The matching GPUs that are expected to be free first, such as "GPU 3", and when, if no start can be estimated."""
 
     def __str__(self) -> str:
         parts = []
-        seconds = int(self.starts.timestamp() - time.time()) if self.starts is not None else 0
-        if seconds > 0:
+        if self.starts is not None and (seconds := int(self.starts.timestamp() - time.time())) > 0:
             parts.append(f"starts in about {_format_duration(seconds)}")
+        if self.next_free is not None and (seconds := int(self.next_free[1].timestamp() - time.time())) > 0:
+            parts.append(f"next free: {self.next_free[0]} in about {_format_duration(seconds)}")
         if self.position:
             parts.append(f"position {self.position} of {self.length}")
         return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
@@ -72,7 +75,8 @@ class WaitReporter:
         self.has_waited = False
         self._silent = False
 
-    def report_wait(self, position: int, length: int, reason: str, starts: Optional[float]) -> None:
+    def report_wait(self, position: int, length: int, reason: str, starts: Optional[float],
+                    next_free: Optional[tuple[str, float]] = None) -> None:
         """Called by the native module when the request begins to wait, and when its position or reason changes."""
         from datetime import datetime, timezone  # imported only here, because most programs never wait
 
@@ -80,7 +84,8 @@ class WaitReporter:
         if self._held_leases:  # a loop that does not release its leases waits for itself
             leases = "a lease" if len(self._held_leases) == 1 else f"{len(self._held_leases)} leases"
             reason += f"; this program itself holds {leases}: call release() on leases that it no longer needs"
-        waiting = Waiting(position, length, reason, when)
+        free = None if next_free is None else (next_free[0], datetime.fromtimestamp(next_free[1], timezone.utc))
+        waiting = Waiting(position, length, reason, when, free)
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = self._shows_line()
         is_first = not self.has_waited

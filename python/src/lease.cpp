@@ -8,6 +8,7 @@
 #include <memory>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
@@ -26,6 +27,7 @@
 #include "python/src/request.h"
 #include "python/src/watcher.h"
 #include "run/grant_message.h"
+#include "status/status_format.h"
 #include "status/status_json.h"
 
 namespace nb = nanobind;
@@ -80,12 +82,17 @@ class PythonCallbacks {
 
  private:
   void report_wait(const WaitStatus& status) {
+    const auto unix_time = [](TimePoint time) {
+      return std::chrono::duration<double>(time.time_since_epoch()).count();
+    };
     std::optional<double> starts;
-    if (status.expected_start) {
-      starts = std::chrono::duration<double>(status.expected_start->time_since_epoch()).count();
-    }
+    if (status.expected_start) starts = unix_time(*status.expected_start);
+    std::optional<std::pair<std::string, double>> next_free;
+    if (const auto& next = status.next_free)
+      next_free.emplace(format_gpu_list(next->gpus), unix_time(next->at));
     call_python([&] {
-      on_wait_(status.queue_position, status.queue_length, printable(status.reason), starts);
+      on_wait_(status.queue_position, status.queue_length, printable(status.reason), starts,
+               next_free);
     });
   }
 

@@ -121,6 +121,8 @@ std::optional<double> parse_clock_duration(std::string_view text) {
 // Parts may follow each other: "1h30m", "2d 4h".
 tl::expected<double, Problem> parse_time_value(std::string_view text) {
   if (const auto clock = parse_clock_duration(text)) return *clock;
+  if (text.find(':') != std::string_view::npos)
+    return tl::make_unexpected("is not hours, minutes and seconds; write 1:30:00 or 1h30m");
   double total = 0;
   do {
     auto value = read_part(text, kTimeUnits, kTimeExample);

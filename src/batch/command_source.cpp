@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <string_view>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/shell.h"
 #include "base/text.h"
@@ -18,11 +19,50 @@ tl::unexpected<Error> usage_failure(std::string_view problem) {
   return fail(ErrorKind::usage, fmt::format("batch: {}", problem));
 }
 
-// Whether the file is a program, and not a list of commands, which may begin with "#!/bin/sh".
+// Takes the first word from the front of `text`.
+std::string_view take_word(std::string_view& text) {
+  constexpr std::string_view kBlanks = " \t\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  const std::string_view word = text.substr(0, text.find_first_of(kBlanks));
+  text.remove_prefix(word.size());
+  return word;
+}
+
+// The name of the program that runs a script: "bash" for "#!/bin/bash -e" and for "#!/usr/bin/env
+// -S bash -e". Empty if the text does not begin with such a line.
+std::string_view find_interpreter(std::string_view text) {
+  if (!text.starts_with("#!")) return "";
+  std::string_view line = text.substr(2, text.find('\n') - 2);
+  const auto take_name = [&line] {
+    const std::string_view path = take_word(line);
+    return path.substr(path.rfind('/') + 1);  // npos + 1 is 0
+  };
+  std::string_view name = take_name();
+  if (name != "env") return name;
+  do {  // the flags and variables of env
+    name = take_name();
+  } while (name.starts_with('-') || name.find('=') != std::string_view::npos);
+  return name;
+}
+
+// Whether the file is a program, and not a list of commands, which may begin with "#!/bin/bash -e".
+// The script of a Slurm job is a program, too: it has directives behind that line.
 bool is_program(std::string_view file, std::string_view text) {
   if (file.ends_with(".py") || text.starts_with("\177ELF")) return true;
-  const std::string_view first_line = text.substr(0, text.find('\n'));
-  return first_line.starts_with("#!") && !first_line.ends_with("sh");
+  if (!text.starts_with("#!")) return false;
+  return !find_interpreter(text).ends_with("sh") ||
+         text.find("\n#SBATCH ") != std::string_view::npos;
+}
+
+// How a shell starts the program in this file.
+std::string program_command(const std::string& file, std::string_view text) {
+  if (::access(file.c_str(), X_OK) == 0) {
+    const bool has_folder = file.find('/') != std::string::npos;
+    return shell_quote(has_folder ? file : "./" + file);
+  }
+  const std::string_view interpreter =
+      file.ends_with(".py") ? std::string_view("python") : find_interpreter(text);
+  return fmt::format("{}{}{}", interpreter, interpreter.empty() ? "" : " ", shell_quote(file));
 }
 
 bool is_file(const std::string& path) {
@@ -66,11 +106,10 @@ Result<void> check_parts(const CommandSource& source) {
 Result<std::vector<BatchLine>> read_file(const std::string& file) {
   const std::string text = TRY(read_source(file, "one command per line"));
   if (file != "-" && is_program(file, text)) {
-    return usage_failure(
-        fmt::format("{} is a program, not a list of commands; did you mean: berth "
-                    "run -- {}{}? (as a list: berth batch - < {})",
-                    in_quotes(file), file.ends_with(".py") ? "python " : "", shell_quote(file),
-                    shell_quote(file)));
+    return usage_failure(fmt::format(
+        "{} is a program, not a list of commands; run it with: berth run -- {} (if it is a list: "
+        "berth batch - < {})",
+        in_quotes(file), program_command(file, text), shell_quote(file)));
   }
   return parse_lines(text, file);
 }

@@ -6,6 +6,7 @@
 
 #include "archive/day_chart.h"
 #include "base/quantity.h"
+#include "status/status_format.h"
 
 namespace berth::batch {
 namespace {
@@ -88,6 +89,15 @@ std::vector<std::string> job_lines(const Progress& progress, const Terminal& ter
 
 }  // namespace
 
+std::string format_waiting(const Progress& progress) {
+  const bool has_estimate = progress.starts_in && *progress.starts_in > std::chrono::seconds(0);
+  return fmt::format(
+      "waiting{}: {}",
+      has_estimate ? fmt::format(", starts in about {}", format_rough_duration(*progress.starts_in))
+                   : "",
+      progress.reason);
+}
+
 std::string format_brief_duration(std::chrono::nanoseconds time) {
   using Tenths = std::chrono::duration<std::int64_t, std::deci>;
   constexpr std::chrono::seconds kLong(10);
@@ -119,7 +129,7 @@ std::vector<std::string> progress_lines(const Progress& progress, const Terminal
     }
   }
   if (progress.running.empty() && !progress.reason.empty() && !progress.stopping) {
-    const std::string why = terminal.escape(fmt::format("waiting: {}", progress.reason));
+    const std::string why = terminal.escape(format_waiting(progress));
     lines.push_back(terminal.paint(Style::dim, truncate_text(why, room, terminal.charset)));
   }
   lines.resize(std::min(lines.size(), std::max<std::size_t>(rows, 1)));

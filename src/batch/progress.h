@@ -27,6 +27,7 @@ struct Progress {
   std::size_t failed = 0;
   std::vector<RunningJob> running{};  // in the order of their start
   std::string reason{};               // why the next line waits; empty if no line waits
+  std::optional<std::chrono::nanoseconds> starts_in{};  // estimate of when that line starts
   std::chrono::nanoseconds elapsed{};
   std::optional<std::chrono::nanoseconds> left{};  // estimate; nullopt: unknown
   bool stopping = false;
@@ -37,6 +38,9 @@ struct Progress {
 // The progress block for a terminal: at most `rows` lines, each of which fits the width.
 std::vector<std::string> progress_lines(const Progress& progress, const Terminal& terminal,
                                         std::size_t rows);
+
+// "waiting, starts in about 40m: GPU 0 leased by bob".
+std::string format_waiting(const Progress& progress);
 
 // From 10 s on in whole seconds, from 1 s on in tenths, below that in milliseconds.
 std::string format_brief_duration(std::chrono::nanoseconds time);

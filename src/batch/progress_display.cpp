@@ -80,7 +80,7 @@ void ProgressDisplay::update(const Progress& progress) {
     const bool idle = progress.running.empty() && !progress.reason.empty() && !progress.stopping;
     if (!idle || progress.reason == reason_) return;
     reason_ = progress.reason;
-    return print_line(Style::plain, fmt::format("berth: waiting: {}", reason_));
+    return print_line(Style::plain, fmt::format("berth: {}", format_waiting(progress)));
   }
   // The last row stays free for the cursor: the terminal shows ^C and ^Z there. After a long line
   // they would begin a new line and shift the block.

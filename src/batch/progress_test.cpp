@@ -61,6 +61,11 @@ TEST(ProgressLines, fit_every_terminal) {
 TEST(ProgressLines, show_why_nothing_runs) {
   Progress progress{.total = 2, .reason = "GPU 0 leased by bob"};
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(), "waiting: GPU 0 leased by bob");
+  progress.starts_in = 40min;
+  EXPECT_EQ(progress_lines(progress, plain(80), 9).back(),
+            "waiting, starts in about 40m: GPU 0 leased by bob");
+  progress.starts_in = -1s;
+  EXPECT_EQ(progress_lines(progress, plain(80), 9).back(), "waiting: GPU 0 leased by bob");
   progress.stopping = true;
   EXPECT_EQ(progress_lines(progress, plain(80), 9).back(),
             "0 running, 0 failed, 2 waiting; 0s elapsed, stopping (Ctrl-C again kills)");
@@ -102,6 +107,11 @@ TEST(RunEventParser, parses_events_split_at_any_byte) {
   ASSERT_EQ(second.size(), 1U);
   EXPECT_EQ(second[0].kind, RunEvent::Kind::granted);
   EXPECT_EQ(second[0].gpus, "0,1");
+  EXPECT_EQ(first[0].starts, std::nullopt);
+  const auto third = events.parse_bytes(R"({"event":"waiting","reason":"bob","starts_s":60})"
+                                        "\n");
+  ASSERT_EQ(third.size(), 1U);
+  EXPECT_EQ(third[0].starts, TimePoint(60s));
 }
 
 TEST(MemoryPerJob, exactly_that_many_jobs_fit) {

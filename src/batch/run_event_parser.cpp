@@ -1,6 +1,8 @@
 // Parses lines of JSON into events; see run_event_parser.h.
 #include "batch/run_event_parser.h"
 
+#include <chrono>
+#include <cstdint>
 #include <optional>
 
 #include "base/json_fields.h"
@@ -12,7 +14,12 @@ std::optional<RunEvent> parse_line(std::string_view line) {
   const Json json = parse_json(line).value_or(Json());
   if (!json.is_object()) return std::nullopt;
   const std::string event = string_field(json, "event");
-  if (event == "waiting") return RunEvent{RunEvent::Kind::waiting, string_field(json, "reason")};
+  if (event == "waiting") {
+    RunEvent waiting{RunEvent::Kind::waiting, string_field(json, "reason")};
+    if (const auto starts = number_field<std::uint32_t>(json, "starts_s"))
+      waiting.starts = TimePoint(std::chrono::seconds(*starts));
+    return waiting;
+  }
   if (event == "notice") return RunEvent{RunEvent::Kind::notice, string_field(json, "text")};
   if (event == "granted") {
     return RunEvent{

@@ -2,19 +2,23 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/time.h"
 
 namespace berth::batch {
 
 struct RunEvent {
   enum class Kind : std::uint8_t { waiting, notice, granted, ended };
   Kind kind{};
-  std::string text{};          // waiting: the reason; notice: the text
-  std::string lease{};         // granted: the id
-  std::string gpus{};          // granted: "0,1"
-  bool out_of_memory = false;  // ended
+  std::string text{};                 // waiting: the reason; notice: the text
+  std::string lease{};                // granted: the id
+  std::string gpus{};                 // granted: "0,1"
+  bool out_of_memory = false;         // ended
+  std::optional<TimePoint> starts{};  // waiting: the estimate
 };
 
 class RunEventParser {

@@ -55,6 +55,7 @@ struct ActiveLine {
   Clock::time_point since{};  // the last grant
   std::optional<Clock::time_point> limit{};  // when to send SIGTERM or SIGKILL: see kKillDelay
   std::string reason{};                      // why it waits
+  std::optional<TimePoint> starts{};         // the estimate, while it waits
 };
 
 // The error kind of an exit code with which `berth run` itself fails, before it runs the command.
@@ -304,6 +305,7 @@ class BatchRunner {
         one.granted = false;
         one.limit.reset();
         one.reason = event.text;
+        one.starts = event.starts;
         break;
       case RunEvent::Kind::notice:
         display_.show_notice(line, event.text);
@@ -426,6 +428,7 @@ class BatchRunner {
                   : ""});
       } else if (now.reason.empty()) {
         now.reason = one.reason;
+        if (one.starts) now.starts_in = *one.starts - std::chrono::system_clock::now();
       }
     }
     std::stable_sort(now.running.begin(), now.running.end(),

@@ -74,11 +74,14 @@ struct FlagSynonym {
 constexpr std::array kFlagSynonyms{
     FlagSynonym{"--gpus", "-n", "-n (how many) or --gpu (which)"},
     FlagSynonym{"--num-gpus", "-n", "-n"},
+    FlagSynonym{"--ngpus", "-n", "-n"},
     FlagSynonym{"--gpu-ids", "--gpu", "--gpu"},
+    FlagSynonym{"--gpu-id", "--gpu", "--gpu"},
     FlagSynonym{"--device", "--gpu", "--gpu"},
     FlagSynonym{"--devices", "--gpu", "--gpu"},
     FlagSynonym{"--memory", "--mem", "--mem"},
     FlagSynonym{"--vram", "--mem", "--mem"},
+    FlagSynonym{"--gpu-mem", "--mem", "--mem"},
     FlagSynonym{"--gres", "-n", "-n (how many) or --gpu (which)"},
     FlagSynonym{"--parallel", "--jobs", "--jobs"},
     FlagSynonym{"--max-jobs", "--jobs", "--jobs"},
@@ -86,9 +89,14 @@ constexpr std::array kFlagSynonyms{
     FlagSynonym{"--nonblock", "--no-wait", "--no-wait"},
     FlagSynonym{"--wait", "--timeout", "--timeout"},
     FlagSynonym{"--duration", "--time", "--time"},
+    FlagSynonym{"--walltime", "--time", "--time"},
     FlagSynonym{"--job-name", "--label", "--label"},
+    FlagSynonym{"--comment", "--label", "--label"},
     FlagSynonym{"--continue", "--resume", "--resume"},
     FlagSynonym{"-v", "--version", "--version"},
+    FlagSynonym{"-a", "--all", "--all"},
+    FlagSynonym{"-f", "--follow", "--follow"},
+    FlagSynonym{"-u", "--user", "--user"},
     FlagSynonym{"-j", "--json", "--json"},
     FlagSynonym{"-w", "--watch", "--watch"},
     FlagSynonym{"-m", "--mem", "--mem"},
@@ -226,9 +234,12 @@ std::string Flags::suggest_flag(std::string_view name) const {
     if (synonym.word == word && find(synonym.flag) != nullptr)
       return fmt::format("{}?", synonym.suggestion);
   }
+  constexpr std::size_t kShortFlag = 2;  // every -x resembles every -I
   std::vector<std::string> names;
   for (const Option& option : options_) {
-    if (!option.is_argument() && !option.group.empty()) names.push_back(option.name);
+    const bool is_offered = !option.is_argument() && !option.group.empty();
+    if (is_offered && name.size() > kShortFlag && option.name.size() > kShortFlag)
+      names.push_back(option.name);
   }
   const std::string similar = find_similar_word(name, names);
   return similar.empty() ? "" : similar + "?";
@@ -237,10 +248,16 @@ std::string Flags::suggest_flag(std::string_view name) const {
 // The error for the flag `name`, which is a part of `word`.
 Error Flags::unknown_flag_error(std::string_view word, std::string_view name) const {
   const std::string suggestion = suggest_flag(name);
-  const std::string remedy = suggestion.empty()
-                                 ? fmt::format("'{} --help' lists the options", usage_)
-                                 : fmt::format("did you mean {}", suggestion);
-  return {ErrorKind::usage, fmt::format("there is no option {}; {}", in_quotes(word), remedy)};
+  const bool follows_argument = std::any_of(
+      options_.begin(), options_.end(),
+      [](const Option& option) { return option.is_argument() && option.times_given > 0; });
+  std::string remedy = fmt::format("'{} --help' lists the options", usage_);
+  if (!suggestion.empty()) {
+    remedy = fmt::format("did you mean {}", suggestion);
+  } else if (follows_argument && !foreign_flag_remedy_.empty()) {
+    remedy = foreign_flag_remedy_;
+  }
+  return {ErrorKind::usage, fmt::format("unknown option {}; {}", in_quotes(word), remedy)};
 }
 
 // Parses the flag at the front of `words`, and returns how many words it takes; 0: it is --help.

@@ -70,6 +70,8 @@ class Flags {
   // `check` is called when all flags are parsed, to reject combinations that contradict each other.
   void set_check(std::function<Result<void>()> check) { check_ = std::move(check); }
   void set_footer(const char* text) { footer_ = text; }
+  // The remedy if an unknown flag follows an argument: it probably belongs to another command.
+  void set_foreign_flag_remedy(const char* text) { foreign_flag_remedy_ = text; }
 
   // What a command line asks for.
   enum class Asked : std::uint8_t { run, help };
@@ -96,6 +98,7 @@ class Flags {
   std::string group_ = "Options";
   std::function<Result<void>()> check_;
   std::string footer_;
+  std::string foreign_flag_remedy_;
 };
 
 // A line of help: "  --count N    Number of GPUs", with further lines of `help` below it.

@@ -87,17 +87,26 @@ TEST(Flags, arguments_fill_in_order_and_behind_dashes_all_words_are_arguments) {
 }
 
 TEST(Flags, errors_name_the_option) {
-  EXPECT_EQ(Example().parse({"--labels", "x"}),
-            "there is no option '--labels'; did you mean --label?");
+  EXPECT_EQ(Example().parse({"--labels", "x"}), "unknown option '--labels'; did you mean --label?");
   EXPECT_EQ(Example().parse({"--lab=x"}),
-            "there is no option '--lab=x'; 'berth --help' lists the options");
-  EXPECT_EQ(Example().parse({"-x"}), "there is no option '-x'; 'berth --help' lists the options");
+            "unknown option '--lab=x'; 'berth --help' lists the options");
+  EXPECT_EQ(Example().parse({"-x"}), "unknown option '-x'; 'berth --help' lists the options");
   EXPECT_EQ(Example().parse({"--label"}), "--label needs a value");
   EXPECT_EQ(Example().parse({"--json=yes"}), "--json takes no value");
   EXPECT_EQ(Example().parse({"--by", "week"}), "--by: 'week' is not one of user and job");
   EXPECT_EQ(Example().parse({"-l", "a", "--label=b"}),
             "--label: given more than once; give it once");
   EXPECT_EQ(Example().parse({"--json", "--json"}), "");
+}
+
+TEST(Flags, an_unknown_flag_behind_an_argument_may_belong_to_another_command) {
+  Example example;
+  example.flags.set_foreign_flag_remedy("write --");
+  EXPECT_EQ(example.parse({"--lr", "1"}),
+            "unknown option '--lr'; 'berth --help' lists the options");
+  EXPECT_EQ(example.parse({"train.py", "--labels"}),
+            "unknown option '--labels'; did you mean --label?");
+  EXPECT_EQ(example.parse({"train.py", "--lr", "1"}), "unknown option '--lr'; write --");
 }
 
 TEST(Flags, an_argument_too_many_or_too_few_is_an_error) {

@@ -56,8 +56,12 @@ void explain_decimal_sizes(const Flags& command, const RequestOptions& options) 
     const std::string unit = lower_case(size.substr(std::max<std::size_t>(size.size(), 2) - 2));
     const bool is_decimal = unit == "kb" || unit == "mb" || unit == "gb" || unit == "tb";
     if (!is_decimal || (flag != "--mem" && flag != "--min-mem")) continue;
-    print_message(fmt::format("{} {} means {}; write {}iB if you mean that", flag, size,
-                              format_size(*parse_size(size)), size.substr(0, size.size() - 1)));
+    std::string binary(size.substr(0, size.size() - 2));
+    binary += static_cast<char>(unit.front() - 'a' + 'A');
+    binary += "iB";
+    print_message(fmt::format("{} {} is {}; if you mean {}, write {}", flag, size,
+                              format_size(*parse_size(size)), format_size(*parse_size(binary)),
+                              binary));
   }
 }
 

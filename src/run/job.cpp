@@ -51,16 +51,18 @@ std::string interpreter_command(const std::string& file) {
 }
 
 std::string not_found_remedy(const std::string& name) {
+  if (name.empty()) return "the command is an empty word; check the variables in it";
   if (is_assignment(name)) return "to set a variable for the job, write: env NAME=VALUE COMMAND";
   if (name.find(' ') != std::string::npos)
     return "the whole command is one word; write it without the quotes, or: sh -c 'COMMAND'";
   if (name.find('/') == std::string::npos && is_file(name)) {
     const std::string command = interpreter_command(name);
-    return fmt::format("the file in this folder is run by: {}",
+    return fmt::format("to run the file in this folder, write: {}",
                        command.empty() ? shell_quote("./" + name) : command);
   }
-  if (!name.empty() && name.find_first_not_of("0123456789,") == std::string::npos)
-    return "numbers of GPUs are a list without blanks, such as --gpu 0,1";
+  if (name.find_first_not_of("0123456789,") == std::string::npos)
+    return "write several GPUs with commas and without blanks, such as --gpu 0,1";
+  if (name.find('/') != std::string::npos) return "check the path";
   return "check that it is installed and in the PATH";
 }
 
@@ -83,8 +85,37 @@ ProgramError make_program_error(const std::string& name, int reason) {
 int check_runnable(const std::string& path) {
   struct stat attributes {};
   if (::stat(path.c_str(), &attributes) != 0) return errno;
+  if (S_ISDIR(attributes.st_mode)) return EISDIR;
   if (!S_ISREG(attributes.st_mode)) return EACCES;
   return ::access(path.c_str(), X_OK) == 0 ? 0 : errno;
+}
+
+// "/usr/bin/python3" of a script that begins with "#!/usr/bin/python3 -u"; empty for other files.
+std::string read_interpreter(const std::string& path) {
+  constexpr std::size_t kMaxLine = 256;  // what the kernel reads of it
+  constexpr std::string_view kBlanks = " \t";
+  const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  std::array<char, kMaxLine> buffer{};
+  const ssize_t got = file ? ::read(file.get(), buffer.data(), buffer.size()) : 0;
+  std::string_view line(buffer.data(), static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  if (!line.starts_with("#!")) return "";
+  line = line.substr(2, line.find('\n') - 2);
+  line.remove_prefix(std::min(line.find_first_not_of(kBlanks), line.size()));
+  return std::string(line.substr(0, line.find_first_of(kBlanks)));
+}
+
+// The error if the script `file`, which was found for `name`, has an interpreter that does not
+// exist. The kernel reports it as if the script itself did not exist.
+std::optional<ProgramError> check_interpreter(const std::string& name, const std::string& file) {
+  const std::string interpreter = read_interpreter(file);
+  if (interpreter.empty() || ::access(interpreter.c_str(), F_OK) == 0 || errno != ENOENT)
+    return std::nullopt;
+  const char* const remedy = interpreter.ends_with('\r')
+                                 ? "convert the line ends of the script, which are those of Windows"
+                                 : "install it, or correct the first line of the script";
+  return ProgramError{kExitNotFound,
+                      fmt::format("{} cannot be run, since its interpreter {} was not found; {}",
+                                  in_quotes(name), in_quotes(interpreter), remedy)};
 }
 
 std::vector<char*> make_pointer_array(std::vector<std::string>& texts) {
@@ -151,21 +182,28 @@ std::variant<std::string, ProgramError> find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     const int reason = check_runnable(name);
     if (reason != 0) return make_program_error(name, reason);
+    if (auto problem = check_interpreter(name, name)) return std::move(*problem);
     return name;
   }
   std::string_view path = get_env("PATH").value_or("/bin:/usr/bin");
   int reason = ENOENT;
+  std::optional<ProgramError> script_problem;
   while (!name.empty()) {
     const std::string_view folder = path.substr(0, path.find(':'));
     std::string file = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
     const int problem = check_runnable(file);
-    if (problem == 0) return file;
+    if (problem == 0) {
+      auto missing = check_interpreter(name, file);
+      if (!missing) return file;
+      if (!script_problem) script_problem = std::move(missing);
+    }
     // EACCES counts only if the file is there. A folder of the PATH that we may not enter says
     // nothing: a typing error must still be reported as "not found".
     if (problem == EACCES && ::access(file.c_str(), F_OK) == 0) reason = EACCES;
     if (folder.size() == path.size()) break;
     path.remove_prefix(folder.size() + 1);
   }
+  if (script_problem) return std::move(*script_problem);
   return make_program_error(name, reason);
 }
 
@@ -206,8 +244,15 @@ std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
   }
   ::setrlimit(RLIMIT_NOFILE, &own_limit);
   ::posix_spawnattr_destroy(&attributes);
-  if (problem != 0) return make_program_error(job.command.front(), problem);
-  return pid;
+  if (problem == 0) return pid;
+  const std::string& name = job.command.front();
+  if (problem == ENOENT && is_file(path)) {
+    return ProgramError{kExitNotFound,
+                        fmt::format("{} cannot be run, since the loader that it names was not "
+                                    "found; check that the program is made for this system",
+                                    in_quotes(name))};
+  }
+  return make_program_error(name, problem);
 }
 
 int exit_code(int status) {

@@ -1,6 +1,7 @@
 // Writes the events of a run as JSON lines; see run_event_writer.h.
 #include "run/run_event_writer.h"
 
+#include <chrono>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -27,7 +28,12 @@ RunEventWriter::RunEventWriter(int fd) : fd_(fd) {
 WaitCallbacks RunEventWriter::wait_callbacks() const {
   if (fd_ < 0) return {};
   return {[fd = fd_](const WaitStatus& status) {
-            write_event(fd, {{"event", "waiting"}, {"reason", status.reason}});
+            Json event{{"event", "waiting"}, {"reason", status.reason}};
+            if (status.expected_start) {
+              const auto starts = status.expected_start->time_since_epoch();
+              event["starts_s"] = std::chrono::floor<std::chrono::seconds>(starts).count();
+            }
+            write_event(fd, event);
           },
           [fd = fd_](const std::string& text) {
             write_event(fd, {{"event", "notice"}, {"text", text}});

@@ -7,7 +7,8 @@
 
 namespace berth {
 
-// The events: {"event": "waiting", "reason"}, {"event": "notice", "text"},
+// The events: {"event": "waiting", "reason", "starts_s" (since 1970, if an estimate exists)},
+// {"event": "notice", "text"},
 // {"event": "granted", "lease", "gpus": "0,1"}, {"event": "ended", "out_of_memory"}.
 class RunEventWriter {
  public:

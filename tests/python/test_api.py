@@ -59,6 +59,17 @@ def test_a_lease_is_seen_by_all_and_ends_with_its_program(python):
     wait_until(lambda: all_free(python.server))
 
 
+def test_the_end_of_a_lease(python):
+    assert python.says("""
+        with berth.gpus(time="1h"):
+            [announced] = berth.status()[0].leases
+        with berth.gpus():
+            [unknown] = berth.status()[0].leases
+        seconds = (announced.ends - announced.since).total_seconds()
+        say(3599 <= seconds <= 3601, announced.overdue, unknown.ends, unknown.overdue)
+    """) == "True False None False"
+
+
 def test_an_environment_that_is_not_utf8(python):
     assert python.says("""
         try:
@@ -620,6 +631,7 @@ def test_jobs_in_a_pool_and_as_generators(python):
     ("berth.acquire(memory='8GiB')", "'memory' is not a keyword of a request; did you mean 'mem'?"),
     ("berth.acquire(gpus=2)", "did you mean 'count'?"),
     ("berth.gpus(nowait=True)", "did you mean 'no_wait'?"),
+    ("berth.gpus(wait=False)", "did you mean 'no_wait'?"),
     ("berth.acquire(max_util=10)", "did you mean 'util'?"),
     ("berth.acquire(Label='x')", "did you mean 'label'?"),
     ("berth.acquire(polcy='pack')", "did you mean 'policy'?"),
@@ -655,6 +667,7 @@ def test_a_job_without_parentheses(python):
             "Trains."
             return lr, os.environ["CUDA_VISIBLE_DEVICES"], berth.status()[0].leases[0].label
         import os
+        assert repr(train) == "<berth.Job __main__.train>"
         say(train(0.1), train.__name__, train.__doc__, [gpu.state for gpu in berth.status()][0])
     """) == "(0.1, '0', '__main__.train') train Trains. free"
 
@@ -666,7 +679,7 @@ def test_a_decimal_size_is_explained_once(python):
     """)
     assert (result.returncode, result.stdout.split()) == (0, ["7629", "7629", "8192", "None"]), result
     [line] = result.stderr.splitlines()
-    assert line == "berth: mem: 8GB means 7.45 GiB; write '8GiB' if you mean that"
+    assert line == "berth: mem: 8GB is 7.45 GiB; if you mean 8 GiB, write '8GiB'"
 
 
 CUDA = """

@@ -531,3 +531,21 @@ def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way)
     holder.process.kill()
     assert waiter.process.wait(LIMIT) == 0, waiter.err
     assert waiter.out.splitlines()[-1] == "the parent has [0]"
+
+
+def test_without_an_estimate_the_next_free_gpu_is_named(python):
+    """The second in the queue cannot know when the first ends; but a GPU gets free."""
+    python.server.use("2x24GiB")
+    for code in ("berth.acquire(gpu=1, time='3h')", "berth.acquire(gpu=0)"):
+        first_line(python.start(f"say({code}.indices); stay()"))
+    python.start("berth.acquire(progress=True)").waits()
+    waiter = python.start("""
+        import datetime
+        def tell(waiting):
+            gpus, when = waiting.next_free
+            hours = (when - datetime.datetime.now(datetime.timezone.utc)).total_seconds() / 3600
+            say(gpus, round(hours), waiting.starts)
+        berth.acquire(on_wait=tell, progress=True)
+    """)
+    assert first_line(waiter) == "GPU 1 3 None"
+    eventually(lambda: re.match(r"berth: waiting, next free: GPU 1 in about [23]h( \d+m)?, position 2 of 2: ", waiter.err))

@@ -168,18 +168,21 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them.
-void print_notice(const Lease& lease, const OwnerProcess& owner, bool prints_exports) {
+// Tells a user at a terminal which GPUs the shell has now, and for how long.
+void print_notice(const Lease& lease, const OwnerProcess& owner) {
   if (::isatty(STDERR_FILENO) == 0) return;
   const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
   print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
                             gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
                             owner.pid, lease.id()));
-  if (prints_exports && ::isatty(STDOUT_FILENO) != 0) {
-    print_message(
-        "the shell does not use the lease yet: paste the lines above into it; next time: "
-        "eval \"$(berth acquire)\"");
-  }
+}
+
+// The commands that set the variables were printed, and no shell has run them.
+void print_hint() {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  print_message(
+      "the shell does not use the lease yet: paste the lines above into it; next time: "
+      "eval \"$(berth acquire)\"");
 }
 
 // Waits until a write does not block. False if it will fail: the reader of a pipe is gone.
@@ -238,10 +241,14 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
   // The keeper is told first: if this process is killed now, a script may hold a lease that it does
   // not know of, until the script ends, but no script gets GPUs without a lease.
   if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
+  // A shell that reads the output continues, perhaps with its prompt, as soon as it has it.
+  const bool has_reader = ::isatty(STDOUT_FILENO) == 0;
+  if (has_reader) print_notice(lease, owner);
   print(format_output(lease, options));
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
-    print_notice(lease, owner, options.format == "shell");
+    if (!has_reader) print_notice(lease, owner);
+    if (!has_reader && options.format == "shell") print_hint();
   } else {
     keeper->revoke_delivery();  // and run_program() reports the error
   }

@@ -250,7 +250,9 @@ Result<int> run(const BatchCommandOptions& options) {
   }
   if (options.dry_run) return show_lines(options, paths, plan);
   if (options.old_limit) {
-    print_message("batch: --timeout is now called --limit, as it limits how long a line runs");
+    print_message(
+        "batch: --timeout is now called --limit (how long a line may run); the old name works in "
+        "this version only");
   }
   TRY(plan_sharing(options, plan));
   plan.types = derive_types(options, plan.lines);
@@ -423,6 +425,8 @@ Action define_batch(Flags& command, const CommandContext& context) {
                     "by the value of the column NAME",
                     parse_path_into(options, options->source.csv));
   add_flags(command, options);
+  command.set_foreign_flag_remedy(
+      "for one command write berth run -- COMMAND, for several berth batch -- 'COMMAND' 'COMMAND'");
   command.set_footer(
       "Runs each line of FILE in a shell, on GPUs of its own, as soon as they are granted. Blank\n"
       "lines and lines that begin with # are skipped. Few lines wait in the queue at any time, so\n"
