@@ -243,7 +243,7 @@ class AcquireLoop {
         make_plan_input(decision.host_view, topology_, std::chrono::system_clock::now());
     input.tickets = *decision.earlier_tickets;
     input.tickets.push_back(make_queued_ticket(self_.record, false));
-    const auto start = estimate_starts(std::move(input)).back();
+    const auto start = estimate_starts(std::move(input)).back().time;
     return start ? start : decision.wait.expected_start;
   }
 

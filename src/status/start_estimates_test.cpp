@@ -103,6 +103,29 @@ TEST(StartEstimates, a_long_queue_is_estimated_in_part) {
   EXPECT_FALSE(starts.back());
 }
 
+TEST(StartEstimates, leases_on_unknown_gpus_do_not_count) {
+  PlanInput input = make_host(1);
+  add_lease(input, 0, hours(2));
+  for (int i = 1; i < 300; ++i) add_lease(input, 9, hours(i));
+  add_ticket(input, 1, hours(1));
+  EXPECT_EQ(estimate_times(input), Starts{kStart + hours(2)});
+}
+
+TEST(StartEstimates, run_times_of_decades_do_not_overflow) {
+  constexpr hours kDecades(24 * 365 * 69);
+  PlanInput input = make_host(1);
+  input.now = TimePoint(hours(500'000));  // in the year 2027
+  add_lease(input, 0, kDecades);
+  for (int i = 0; i < 10; ++i) add_ticket(input, 1, kDecades);
+  TimePoint last = input.now;
+  for (const auto& start : estimate_times(input)) {
+    if (!start) break;
+    EXPECT_GT(*start, last);
+    last = *start;
+  }
+  EXPECT_FALSE(estimate_times(input).back());
+}
+
 TEST(StartEstimates, what_has_no_expected_end_is_told) {
   PlanInput input = make_host(2);
   add_lease(input, 0, hours(2));
