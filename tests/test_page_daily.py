@@ -2,8 +2,10 @@
 
 import os
 import pwd
+import re
 
 import pytest
+from conftest import SERVERS
 from leasing import NOBODY, jobs  # noqa: F401
 from page import browser, card, open_page, show  # noqa: F401
 from serving import serve  # noqa: F401
@@ -22,10 +24,10 @@ def bottoms(page, selector):
     return page.js(f"[...document.querySelectorAll('{selector}')].map(it => it.getBoundingClientRect().bottom)")
 
 
-def long_queue(server, jobs):
+def long_queue(server, jobs, time="3h"):
     """Eight GPUs, one of them shared, and ten waiting jobs."""
     server.use("8x80GiB")
-    jobs.hold("-n", "6", "--label", "training of something with a long name", "--time", "3h")
+    jobs.hold("-n", "6", "--label", "training of something with a long name", "--time", time)
     jobs.hold("--gpu", "6", "--mem", "8GiB", "--time", "2h", "--label", "one")
     jobs.hold("--gpu", "6", "--mem", "8GiB", "--time", "1h", "--label", "other")
     jobs.hold("--gpu", "7", "--time", "4h")
@@ -36,8 +38,9 @@ def long_queue(server, jobs):
 # What fits on a screen.
 
 
-def test_a_laptop_shows_eight_gpus_and_a_queue_of_ten_without_scrolling(server, jobs, show):
-    long_queue(server, jobs)
+@pytest.mark.parametrize("time", ["3h", "1ms"], ids=["starts known", "starts unknown"])
+def test_a_laptop_shows_eight_gpus_and_a_queue_of_ten_without_scrolling(server, jobs, show, time):
+    long_queue(server, jobs, time)
     page = show(**LAPTOP)
     page.wait("document.querySelectorAll('.tickets li').length === 10 && document.querySelectorAll('.card').length === 8")
     assert max(bottoms(page, ".card")) <= 900 and max(bottoms(page, ".tickets li")) <= 900
@@ -113,6 +116,45 @@ def test_cards_say_when_leases_end_and_the_queue_what_was_asked(server, jobs, sh
 def test_a_lease_without_an_end_says_so(server, jobs, show):
     jobs.hold("--gpu", "0")
     assert "end unknown" in show().wait_for_card(0, "leased")
+
+
+def test_an_unknown_start_says_why(server, jobs, show):
+    server.use("1x80GiB")
+    jobs.hold("--label", "folding", "--time", "1ms")
+    jobs.wait("--label", "first")
+    page = show()
+    text = page.wait("document.querySelector('.tickets li .start-reason')?.closest('li').innerText")
+    assert "start unknown" in text and re.search(r"start unknown: \w+ \(folding\) is \d+s late", text)
+
+
+def test_a_card_shows_the_end_of_the_name_of_its_gpu(server, show):
+    """"MIG 3g.40gb" matters more than the vendor."""
+    server.use(SERVERS / "mig.json")
+    page = show(**LAPTOP)
+    assert page.wait("document.querySelector('.model')?.textContent") == "A100-SXM4-80GB MIG 3g.40gb"
+    assert page.js("[...document.querySelectorAll('.model')].every(it => it.scrollWidth <= it.clientWidth)")
+
+
+def test_a_lease_that_cannot_be_read_is_no_gap(server, jobs, show):
+    server.use("1x80GiB")
+    jobs.hold("--time", "1h")
+    [record] = server.harbour.glob("lease-*")
+    record.write_text("nonsense")
+    page = show()
+    page.wait_for_card(0, "cannot be read")
+    page.js("document.querySelector('.card details').open = true")
+    page.wait_for_text(".card .floating", "cannot be read")
+    assert "NaN" not in page.text("body") and "1970" not in page.text("body")
+    page.assert_nothing_wrong()
+
+
+def test_on_a_phone_the_figures_of_users_stand_below_their_titles(server, jobs, show):
+    server.use("1x80GiB")
+    jobs.hold().end()
+    page = show(**PHONE)
+    page.wait("document.querySelector('.usage tbody tr')")
+    lefts = "[...document.querySelectorAll('.usage %s tr .number')].map(it => Math.round(it.getBoundingClientRect().left))"
+    assert page.js(lefts % "thead") == page.js(lefts % "tbody")
 
 
 def test_plots_have_axes(server, show):
@@ -232,6 +274,7 @@ def test_filters_by_user_state_and_words(server, jobs, show, open_build):
     page.click("#tallies button[data-state='free']")
     page.do("fill", selector="#search", text="THEIRS nobody")
     page.wait(f"{shown}.join() === 'GPU 1'")
+    assert "No ticket matches" in page.text("#queue"), "a ticket that waits for this GPU is not one of nobody's"
     page.do("fill", selector="#search", text="patient")
     page.wait("[...document.querySelectorAll('.card')].length === 0")
     assert "No GPU matches" in page.text("#gpus") and "patient" in page.text("#queue")

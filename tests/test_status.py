@@ -305,7 +305,7 @@ def test_a_lease_that_cannot_be_read_has_no_times(server, jobs):
     assert lease["problem"] and lease["exclusive"]
     for flags in ((), ("-v",)):
         text = server.berth("status", *flags).stdout
-        assert "cannot be read (berth doctor)" in text
+        assert "unreadable record (berth doctor)" in text
         assert not re.search(r"\d{4,}d|pid 0|1970", text)
 
 

@@ -117,8 +117,9 @@ function card_view() {
       }
       set_text(title, `GPU ${gpu.index}`);
       set_attribute(title, "aria-label", `GPU ${gpu.index}, ${gpu.state}`);
-      set_text(model, printable(gpu.name) || UNKNOWN);
-      set_attribute(model, "title", model.textContent);
+      // Without the vendor, so that the end of the name, such as "MIG 3g.40gb", is not cut.
+      set_text(model, printable(gpu.name).replace(/^NVIDIA /, "") || UNKNOWN);
+      set_attribute(model, "title", printable(gpu.name));
       update_children(leases, gpu.leases.map((lease) => ({lease, host})), ({lease}) => lease.id, lease_view);
       set_visible(leases, gpu.leases.length > 0);
       set_text(reason, printable(gpu.reason, 300));
@@ -126,8 +127,9 @@ function card_view() {
       bar.update(gpu);
       utilization_plot.set_value(gpu.utilization_pct);
       memory_plot.set_value(percent_of(gpu.memory_used_mib, gpu.memory_total_mib));
-      set_text(facts, `${measure(gpu.temperature_c, "°C")} · ${measure(gpu.power_w, "W")}`);
-      set_visible(facts, gpu.temperature_c !== null || gpu.power_w !== null);
+      const known = /** @type {[number | null, string][]} */ ([[gpu.temperature_c, "°C"], [gpu.power_w, "W"]]).filter(([value]) => value !== null);
+      set_text(facts, known.map(([value, unit]) => measure(value, unit)).join(" · "));
+      set_visible(facts, known.length > 0);
       set_text(drain, gpu.state === "drained" ? "Undrain" : "Drain");
       set_attribute(drain, "aria-label", `${drain.textContent} GPU ${gpu.index}`);
       set_visible(drain, can_change(host) && gpu.uuid !== null);

@@ -52,7 +52,7 @@ function ticket_view() {
   const request = h("span", {class: "request"});
   const what = h("bdi", {class: "what"});
   const reason = h("p", {class: "why"});
-  const unknown_start = h("p", {class: "why"});
+  const unknown_start = h("p", {class: "why start-reason"});
   const cancel = h("button", {type: "button", class: "quiet"}, "Cancel");
   const node = h("li", {}, position, h("div", {class: "body"}, h("div", {class: "line"}, ...owner.nodes, start), request, what,
       unknown_start, reason, cancel));
@@ -67,7 +67,8 @@ function ticket_view() {
       set_text(position, `${ticket.position}`);
       owner.update(ticket.user);
       set_text(start, start_estimate(ticket));
-      set_attribute(start, "title", ticket.starts && `expected start: ${moment(Date.parse(ticket.starts))}`);
+      set_attribute(start, "title", ticket.starts ? `expected start: ${moment(Date.parse(ticket.starts))}` :
+        ticket.start_unknown_reason && `start unknown: ${printable(ticket.start_unknown_reason, 300)}`);
       set_text(request, printable(ticket.request, 300));
       set_text(what, job_title(ticket));
       set_attribute(what, "title", what.textContent);

@@ -120,7 +120,7 @@ const std::string& record_title(const Record& record) {
 }
 
 std::string label_and_command(const Record& record) {
-  if (!record.is_readable()) return "its record cannot be read (berth doctor)";
+  if (!record.is_readable()) return "unreadable record (berth doctor)";
   if (record.label.empty() || record.command.empty()) return record_title(record);
   return fmt::format("{}: {}", record.label, record.command);
 }

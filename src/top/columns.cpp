@@ -11,6 +11,7 @@ namespace berth::top {
 namespace {
 
 constexpr std::size_t kMaxUserWidth = 12;
+constexpr std::size_t kNarrowJobWidth = 8;
 constexpr std::size_t kMinJobWidth = 24;  // of a compact list: for the label or command of a lease
 
 std::size_t total_width(const ColumnWidths& columns) {
@@ -78,9 +79,9 @@ class ColumnGrower {
 void fit_compact(ColumnWidths& columns, std::size_t name, std::size_t width) {
   columns.bar = 0;
   columns.age = 0;
-  // The end of a lease matters more than these.
+  // The end and the beginning of the job's name matter more than these.
   for (std::size_t* const column : {&columns.temperature, &columns.utilization}) {
-    if (total_width(columns) > width) *column = 0;
+    if (total_width(columns) + kNarrowJobWidth > width) *column = 0;
   }
   ColumnGrower grower(columns, width - std::min(width, kMinJobWidth));
   grower.grow_fully(columns.age, 6);

@@ -96,6 +96,38 @@ TEST_F(FrameTest, ends_come_before_the_job_and_estimates_are_marked) {
   EXPECT_TRUE(has(render(), "4000002  5m late ")) << render();
 }
 
+TEST_F(FrameTest, at_60_columns_no_end_is_cut) {
+  TopSnapshot some = make_snapshot();
+  some.hosts[0].leases[0].request.time = 7h;  // granted 10 minutes ago
+  some.hosts[0].leases[1].request.time = 5min;
+  for (GpuStatus& gpu : some.hosts[0].gpus) {
+    gpu.view.gpu.memory_used = gib(61);
+    gpu.view.gpu.memory_total = gib(80);
+    gpu.view.gpu.temperature_c = 61;
+  }
+  show(some);
+  const std::string narrow = render(60, 14);
+  EXPECT_TRUE(has(narrow, "4000002  in 6h 50m ") && has(narrow, "4000001  5m late ")) << narrow;
+  EXPECT_FALSE(has(narrow, "TEMP")) << narrow;
+  EXPECT_TRUE(has(render(80, 14), "TEMP"));
+}
+
+TEST_F(FrameTest, a_lease_that_cannot_be_read_has_no_times) {
+  TopSnapshot some = make_snapshot();
+  Record& lease = some.hosts[0].leases[0];
+  lease.granted = TimePoint{};
+  lease.command.clear();
+  lease.problem = "it is not valid JSON";
+  show(some);
+  for (const std::size_t height : {24UL, 14UL}) {
+    const std::string all = render(100, height);
+    EXPECT_TRUE(has(all, "unreadable record")) << all;
+    EXPECT_FALSE(has(all, "000d")) << all;
+  }
+  model_.handle_key({KeyKind::enter});
+  EXPECT_TRUE(has(render(), "it is not valid JSON")) << render();
+}
+
 TEST_F(FrameTest, sixteen_gpus_and_the_free_one_fit_80x24) {
   TopSnapshot many = make_snapshot();
   Status& host = many.hosts[0];

@@ -18,7 +18,7 @@ from serving import Serving
 from waiting import wait_until
 
 DOCS = ROOT / "docs"
-COLUMNS, LINES = 120, 42
+COLUMNS, LINES = 120, 50
 # What most people's browsers would choose, instead of what a bare server has.
 FONTS = """<?xml version="1.0"?><!DOCTYPE fontconfig SYSTEM "fonts.dtd"><fontconfig><include>/etc/fonts/fonts.conf</include>
 <alias binding="strong"><family>system-ui</family><prefer><family>Inter</family></prefer></alias>
