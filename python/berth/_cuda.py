@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional
+from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, NamedTuple, Optional
 
 from . import _native
 
@@ -53,29 +53,40 @@ def started_by() -> Optional[str]:
     return " or ".join(loaded) or "this process"
 
 
-def _strangers(gpu: Gpu, user: Optional[str]) -> int:
-    return sum(process.lease is None and process.user == user for process in gpu.processes)
+def _processes_between_leases(gpu: Gpu, user: Optional[str]) -> int:
+    """How many processes of the user are on the GPU without a lease, this one included."""
+    return sum(process.pid == os.getpid() or (process.lease is None and process.user == user) for process in gpu.processes)
 
 
-def stay_on_own_gpus(values: dict[str, str]) -> tuple[dict[str, str], int]:
-    """The values of a request, and how many MiB of its memory this process uses already.
+class OwnGpus(NamedTuple):
+    """A request for the GPUs on which this process computes already."""
 
-    A process that computes without a lease, because it has released one, asks for its present GPUs again. It does not
-    count as a stranger to itself, nor do the user's other processes that stay there between two leases: they would wait
-    for each other. If the request names other GPUs, or another number of them, its values are returned unchanged.
+    values: dict[str, str]
+    mib_in_use: int  # what this process uses on each of them, at least
+    leased: bool  # another process has an exclusive lease on one of them
+
+
+def request_own_gpus(values: dict[str, str], held_leases: Container[str]) -> Optional[OwnGpus]:
+    """The same request for the GPUs on which this process computes without a lease, because it has released one.
+
+    The process does not count as a stranger to itself, nor do the user's other processes that stay there between two
+    leases: they would wait for each other. None if CUDA was not started, or if the request names other GPUs or another
+    number of them.
     """
     if started_by() is None:
-        return values, 0
+        return None
     from ._gpu import status
 
+    named_uuids = _native.select_named_gpus(values["gpu"]) if "gpu" in values else None
+    # If another process of the user has a lease there, status() counts this process to that lease.
     own = [(gpu, process) for gpu in status() for process in gpu.processes
-           if process.pid == os.getpid() and process.lease is None]
-    named = values["gpu"].split(",") if "gpu" in values else []
-    may_stay = all((not named or str(gpu.index) in named or gpu.uuid in named)
-                   and not any(lease.exclusive for lease in gpu.leases) for gpu, _ in own)
-    if not may_stay or int(values.get("count", len(named) or 1)) != len(own):
-        return values, 0
-    accepted = max(_strangers(gpu, process.user) for gpu, process in own)
+           if process.pid == os.getpid() and process.lease not in held_leases]
+    if not own or any(named_uuids is not None and gpu.uuid not in named_uuids for gpu, _ in own):
+        return None
+    if int(values.get("count", 1 if named_uuids is None else len(named_uuids))) != len(own):
+        return None
+    accepted = max(_processes_between_leases(gpu, process.user) for gpu, process in own)
     changed = {"gpu": ",".join(str(gpu.uuid) for gpu, _ in own), "count": str(len(own)),
                "processes": str(max(accepted, int(values.get("processes", 0))))}
-    return {**values, **changed}, min(process.memory_mib or 0 for _, process in own)
+    return OwnGpus({**values, **changed}, min(process.memory_mib or 0 for _, process in own),
+                   any(lease.exclusive for gpu, _ in own for lease in gpu.leases))

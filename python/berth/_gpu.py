@@ -42,14 +42,10 @@ class LeaseInfo:
     ends: Optional[datetime]
     """When it is expected to end, as announced or by earlier runs; None if that is unknown."""
     overdue: bool
-    """Whether `ends` has passed."""
+    """Whether `ends` has passed. Nothing is stopped then."""
     exclusive: bool
     memory_mib: Optional[int]
     """The memory that is reserved on each of its GPUs; None if the lease is exclusive."""
-    ends: Optional[datetime]
-    """When the job will probably end, as its user announced or as earlier runs took; None if it is unknown."""
-    overdue: bool
-    """Whether that time has passed. Nothing is stopped then."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Union
 
 from . import _cuda, _environment, _native, _request
-from ._errors import Impossible, UsageError
+from ._errors import Impossible, NotGranted, UsageError
 from ._program import program
 from ._waiting import WaitReporter, logger
 
@@ -233,6 +233,21 @@ def _make_selector(parsed: _request.ParsedRequest) -> Optional[Callable[[], list
     return lambda: [gpu.uuid for gpu in status() if gpu.uuid is not None and matches(gpu)]
 
 
+def _request_own_gpus(own: _cuda.OwnGpus, parsed: _request.ParsedRequest,
+                      request: Callable[[dict[str, str], int, bool], Optional[_native.Lease]]) -> Optional[_native.Lease]:
+    """Waits for the GPUs on which this process computes already, unless others are free now and its own are leased."""
+    if own.leased:
+        try:
+            return request(parsed.values, 0, True)
+        except (NotGranted, Impossible):
+            pass  # no other GPU is free: a wait for any GPU would be a wait for this process itself, among others
+    try:
+        return request(own.values, own.mib_in_use, parsed.no_wait)
+    except Impossible:
+        # The request excludes the process's own GPUs, by their name for example.
+        return request(parsed.values, 0, parsed.no_wait)
+
+
 def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
     """Waits for a lease; None if `interrupt` was cancelled."""
     program()
@@ -240,19 +255,18 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     visible, within = _restrictions(parsed)
     reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
 
-    def acquire(values: dict[str, str], mib_in_use: int) -> Optional[_native.Lease]:
-        return _native.acquire(values, parsed.no_wait, visible, within, mib_in_use, parsed.command, interrupt,
+    def request(values: dict[str, str], mib_in_use: int, no_wait: bool) -> Optional[_native.Lease]:
+        return _native.acquire(values, no_wait, visible, within, mib_in_use, parsed.command, interrupt,
                                reporter.report_wait, reporter.report_notice, _make_selector(parsed))
 
-    values, mib_in_use = parsed.values, 0
+    own = None
     if parsed.set_environment and parsed.selector is None and not within:
-        values, mib_in_use = _cuda.stay_on_own_gpus(values)
+        own = _cuda.request_own_gpus(parsed.values, _held_leases)
     try:
-        native = acquire(values, mib_in_use)
-    except Impossible:
-        if values is parsed.values:
-            raise
-        native = acquire(parsed.values, 0)  # the request excludes the process's own GPUs, by their name for example
+        if own is None:
+            native = request(parsed.values, 0, parsed.no_wait)
+        else:
+            native = _request_own_gpus(own, parsed, request)
     finally:
         reporter.clear_line()
     if native is not None and reporter.has_waited:

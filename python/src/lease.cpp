@@ -154,7 +154,7 @@ std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
                                            nb::object selector) {
   AcquireRequest request =
       make_python_request(values, no_wait, std::move(visible_devices), std::move(parent_lease));
-  subtract_memory_in_use(request, mib(mib_in_use));
+  request.memory_in_use = mib(mib_in_use);
   Interrupt& interrupt = given_interrupt != nullptr ? *given_interrupt : thread_interrupt();
   const SignalWakeup signals(interrupt);
   PythonCallbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice),

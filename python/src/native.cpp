@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "devices/driver.h"
 #include "devices/placeholder.h"
+#include "lease/gpu_list.h"
 #include "lease/lease.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
@@ -40,6 +41,17 @@ std::string status() {
     const ScopedGilRelease gil_release;
     return observe_host(*probe, is_driver_simulated(), std::move(where))
         .map([](const Status& found) { return status_json(found, JsonForm::line); });
+  }());
+}
+
+// The UUIDs of the GPUs that a list such as "0-3" names. Raises what a request with this list
+// would.
+std::vector<std::string> select_named_gpus(const std::string& list) {
+  const std::shared_ptr<Probe> probe = thread_probe();
+  return value_or_raise([&]() -> Result<std::vector<std::string>> {
+    const ScopedGilRelease gil_release;
+    const Snapshot snapshot = TRY(probe->snapshot());
+    return select_gpus(snapshot.gpus, list);
   }());
 }
 
@@ -121,6 +133,7 @@ NB_MODULE(_native, module) {
   module.def("set_helper_program", &berth::set_helper_program, "path"_a);
   module.def("prefetch_snapshot", &prefetch_snapshot);
   module.def("status", &status);
+  module.def("select_named_gpus", &select_named_gpus, "list"_a);
   module.def("attach", &attach, "id"_a);
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);

@@ -84,10 +84,4 @@ AcquireRequest make_python_request(const std::map<std::string, std::string>& val
   return request;
 }
 
-void subtract_memory_in_use(AcquireRequest& request, Bytes in_use) {
-  auto& memory = request.gpu_request.memory;
-  if (memory) memory = memory_beside(*memory, in_use);
-  if (request.profile_options) request.profile_options->memory_in_use = in_use;
-}
-
 }  // namespace berth::python

@@ -43,8 +43,4 @@ AcquireRequest make_python_request(const std::map<std::string, std::string>& val
                                    std::optional<std::string> visible_devices,
                                    std::string parent_lease);
 
-// Reserves only what the process needs beyond `in_use`, which it uses already on the GPUs that it
-// asks for.
-void subtract_memory_in_use(AcquireRequest& request, Bytes in_use);
-
 }  // namespace berth::python

@@ -94,7 +94,7 @@ class AcquireLoop {
         allowed_uuids_ = self_.record.request.uuids;
       }
       const auto profiling_ticket = self_.record.is_profiling_run ? self_.ticket : std::nullopt;
-      if (request_.profile_options) apply_learned_profile(snapshot->gpus);
+      update_memory(snapshot->gpus);
       const bool selector_found_too_few = request_.selector && !apply_selector(snapshot->gpus);
       // The selector of a Python program may have raised an exception.
       if (request_.selector && check_interrupted()) return std::nullopt;
@@ -207,7 +207,18 @@ class AcquireLoop {
     poll_until(poll_fds, until);
   }
 
-  // Before each decision: the profile of the job type may have changed during the wait.
+  // Before each decision: the profile of the job type may have changed during the wait. The request
+  // asks for less than the lease reserves if this process uses a part of it already.
+  void update_memory(const std::vector<Gpu>& gpus) {
+    std::optional<Bytes>& memory = self_.record.request.memory;
+    if (self_.lease_memory) memory = self_.lease_memory;
+    if (request_.profile_options) apply_learned_profile(gpus);
+    self_.lease_memory.reset();
+    if (!memory || request_.memory_in_use == Bytes{}) return;
+    self_.lease_memory = memory;
+    memory = subtract_memory_in_use(*memory, request_.memory_in_use);
+  }
+
   void apply_learned_profile(const std::vector<Gpu>& gpus) {
     if (!request_.profile_options->use_memory && std::exchange(profile_applied_, true)) return;
     const bool changed =

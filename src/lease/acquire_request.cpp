@@ -9,6 +9,7 @@
 
 #include "base/process.h"
 #include "lease/gpu_list.h"
+#include "schedule/plan.h"
 
 namespace berth {
 namespace {
@@ -101,6 +102,13 @@ void intersect_allowed_gpus(Request& gpu_request, std::vector<std::string> uuids
                   [&](const std::string& uuid) { return !contains(*gpu_request.uuids, uuid); });
   }
   gpu_request.uuids = std::move(uuids);
+}
+
+Bytes subtract_memory_in_use(Bytes needed, Bytes in_use) {
+  constexpr Bytes kLeast = mib(64);
+  // The process has its context already, for which the scheduler keeps this margin free.
+  const std::uint64_t present = in_use.count + kContextMargin.count;
+  return needed.count > present + kLeast.count ? Bytes{needed.count - present} : kLeast;
 }
 
 }  // namespace berth

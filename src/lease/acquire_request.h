@@ -43,6 +43,9 @@ struct AcquireRequest {
   // The id of a multi-host ticket whose place in the queue the lease takes; see
   // cluster/remote/multi_host_ticket.h.
   std::string replaced_ticket{};
+  // Of the memory of each GPU, what the process uses already, without a lease. The ticket asks for
+  // the rest; the lease reserves all.
+  Bytes memory_in_use{};
   bool no_wait = false;
   std::optional<std::chrono::nanoseconds> timeout;
   ArgumentStyle argument_style = ArgumentStyle::flags;
@@ -57,6 +60,9 @@ struct AcquireRequest {
   // each decision, and every few seconds while it returns too few. Empty: all GPUs are accepted.
   std::function<std::vector<std::string>()> selector{};
 };
+
+// What a process that needs `needed`, and uses `in_use` of it already, must ask for.
+Bytes subtract_memory_in_use(Bytes needed, Bytes in_use);
 
 // What a request inside a lease can do for other GPUs than those of the lease. Both variables are
 // from the lease, and CUDA_VISIBLE_DEVICES alone would still restrict the request to it.

@@ -88,6 +88,8 @@ Result<void> claim_grant(DecisionContext& context, TimePoint now) {
     TRY(ring_successors(context, *place));
   }
   if (context.replaced_ticket) transaction.set_ticket_to_replace(*context.replaced_ticket);
+  const auto requested_memory = self.record.request.memory;
+  if (self.lease_memory) self.record.request.memory = self.lease_memory;
   self.record.uuids = context.walk.outcome.grant->uuids;
   self.record.granted = now;
   self.record.epoch = transaction.next_epoch();
@@ -95,6 +97,7 @@ Result<void> claim_grant(DecisionContext& context, TimePoint now) {
                                   [&] { return transaction.write_lease(self.record); });
   if (!written) {
     self.record.uuids.clear();
+    self.record.request.memory = requested_memory;
     return written;
   }
   if (self.ticket) transaction.remove_ticket(*self.ticket);

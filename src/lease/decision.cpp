@@ -67,6 +67,7 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
   DecisionContext context(harbour, self, transaction);
   Decision& decision = context.decision;
   const std::optional<TicketName> initial_ticket = self.ticket;
+  const std::optional<Bytes> requested_memory = self.record.request.memory;
   // From here on the harbour is read, so the decision covers all rings so far.
   context.rung = clear_rings(self.bell.get()) || std::exchange(self.was_rung, false);
   decision.cancelled = self.ticket && transaction.is_ended(self.record.id, self.ticket);
@@ -111,6 +112,7 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
   if (!committed || !*committed) {
     self.ticket = initial_ticket;
     self.record.uuids.clear();
+    self.record.request.memory = requested_memory;
     self.request_changed = true;  // the ticket may say anything by now: write it again
   }
   if (!committed) return tl::make_unexpected(committed.error());

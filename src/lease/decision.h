@@ -34,7 +34,11 @@ struct PendingClient {
   // The id of the multi-host ticket that waits here for this client; see
   // cluster/remote/multi_host_ticket.h.
   std::string replaced_ticket;
-  Request ticket_request{};      // the request that `ticket` was written with
+  Request ticket_request{};  // the request that `ticket` was written with
+  // What the lease reserves on each GPU, if the request asks for less because the client's process
+  // uses a part of it already. That part is counted while the request waits; later, it belongs to
+  // the lease.
+  std::optional<Bytes> lease_memory{};
   bool may_wait = true;          // false: it writes no ticket if it is not granted at once
   bool request_changed = false;  // `record` differs from the ticket that was written
   bool was_rung = false;         // since the last decision; the ring is already read from the bell

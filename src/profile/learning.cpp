@@ -74,11 +74,7 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
     record.request.time = *estimate.time;
     record.time_is_estimated = true;
   }
-  if (options.use_memory) {
-    record.request.memory = estimate.memory;
-    if (estimate.memory)
-      record.request.memory = memory_beside(*estimate.memory, options.memory_in_use);
-  }
+  if (options.use_memory) record.request.memory = estimate.memory;
   if (options.min_memory) {
     record.request.memory = std::max(record.request.memory.value_or(Bytes{}), *options.min_memory);
   }
@@ -95,14 +91,6 @@ bool apply_profile(Record& record, const ProfileOptions& options, const std::vec
     record.is_profiling_run = record.holder == HolderKind::job && !has_run && !estimate.memory;
   }
   return before != std::tuple(record.request.memory, record.request.time, record.is_profiling_run);
-}
-
-Bytes memory_beside(Bytes needed, Bytes in_use) {
-  if (in_use == Bytes{}) return needed;
-  constexpr Bytes kLeast = mib(64);
-  // The process has its context already, for which the scheduler keeps this margin free.
-  const std::uint64_t present = in_use.count + kContextMargin.count;
-  return needed.count > present + kLeast.count ? Bytes{needed.count - present} : kLeast;
 }
 
 Bytes memory_after_oom(Bytes previous) {

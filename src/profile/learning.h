@@ -25,8 +25,6 @@ struct ProfileOptions {
   bool use_time = false;    // use the learned run time (--time was not given)
   // Reserve at least this much, whatever the profile says: the last attempt ran out of memory.
   std::optional<Bytes> min_memory{};
-  // What the client's process uses already on the GPUs that it asks for. Reserved is only the rest.
-  Bytes memory_in_use{};
   // Request exclusive GPUs, whatever the profile says: the last retry after running out of memory.
   bool exclusive = false;
 };
@@ -36,9 +34,6 @@ struct ProfileOptions {
 // change. Returns whether the record changed.
 bool apply_profile(Record& record, const ProfileOptions& options, const std::vector<Gpu>& gpus,
                    const HarbourLocation& harbour);
-
-// What must be reserved for a process that needs `needed`, and uses `in_use` of it already.
-Bytes memory_beside(Bytes needed, Bytes in_use);
 
 // The memory for the next attempt after running out of memory with `previous`: half as much again.
 Bytes memory_after_oom(Bytes previous);

@@ -19,11 +19,11 @@ import ctypes
 CUDA = ctypes.CDLL({str(SIM_LIBRARIES / "libcuda.so.1")!r})
 
 class Context:
-    def __init__(self, number):
+    def __init__(self, number, size=64 << 20):
         self.handle = ctypes.c_void_p()
         self.check(CUDA.cuInit(0))
         self.check(CUDA.cuCtxCreate_v2(ctypes.byref(self.handle), 0, number))
-        self.check(CUDA.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(64 << 20)))
+        self.check(CUDA.cuMemAlloc_v2(ctypes.byref(ctypes.c_uint64()), ctypes.c_size_t(size)))
 
     def check(self, result):
         if result != 0:

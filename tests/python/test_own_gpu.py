@@ -40,14 +40,52 @@ def test_later_calls_stay_on_the_gpu_of_the_first(with_cuda, gpus):
 
 
 def test_what_the_process_uses_already_is_not_reserved_again(with_cuda):
-    """Nor does it need more than the GPU has."""
+    """The lease reserves all, also if that is all that the GPU has; the process is a part of it."""
     result = code(with_cuda, """\
 import simulated_cuda
 context = simulated_cuda.Context(0)
 for size in ("8GiB", "24GiB"):
     with berth.gpus(mem=size) as lease: print(lease.indices, [lease.memory_mib for lease in berth.status()[0].leases])
 """)
-    assert good(result).splitlines() == ["[0] [7872]", "[0] [24256]"]  # less a context, too
+    assert good(result).splitlines() == ["[0] [8192]", "[0] [24576]"]
+
+
+def test_memory_that_the_process_uses_already_is_not_promised_to_others(with_cuda):
+    """10 GiB are in use when 20 of 24 GiB are leased: another job can have 4 GiB, less a context, and not 14."""
+    with_cuda.use("1x24GiB")
+    result = code(with_cuda, """\
+import simulated_cuda, subprocess
+context = simulated_cuda.Context(0, 10 << 30)
+with berth.gpus(mem="20GiB"):
+    outside = {name: value for name, value in os.environ.items() if name not in ("BERTH_LEASE", "CUDA_VISIBLE_DEVICES")}
+    for size in ("13GiB", "3GiB"):
+        print(subprocess.run(["berth", "run", "--mem", size, "--no-wait", "--", "true"], env=outside).returncode)
+""")
+    assert result.stdout.splitlines() == ["75", "0"], result
+
+
+@pytest.mark.parametrize("named", ["'0'", "'0-0'", "'all'", "berth.status()[0].uuid.lower()[:12]"])
+def test_the_own_gpu_may_be_named(with_cuda, named):
+    """As a range, as all GPUs, or by the beginning of its UUID: the process does not wait for itself."""
+    with_cuda.use("1x24GiB")
+    text = "import simulated_cuda\ncontext = simulated_cuda.Context(0)\n"
+    result = code(with_cuda, f"{text}with berth.gpus(gpu={named}, no_wait=True) as lease: print(lease.indices)")
+    assert good(result) == "[0]\n"
+
+
+def test_a_process_whose_gpu_is_leased_waits_for_the_lease_and_not_for_itself(with_cuda):
+    with_cuda.use("1x24GiB")
+    result = code(with_cuda, """\
+import simulated_cuda, subprocess
+context = simulated_cuda.Context(0)
+holder = subprocess.Popen(["berth", "run", "--max-processes", "1", "--", "sh", "-c", "echo; read -r line"],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+holder.stdout.readline()
+def end(waiting):
+    if holder.poll() is None: holder.communicate()
+with berth.gpus(on_wait=end) as lease: print(lease.indices)
+""")
+    assert good(result) == "[0]\n"
 
 
 TWO = """\
