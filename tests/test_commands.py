@@ -131,7 +131,7 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     second = start_waiter(server, "--mem", "8GiB", "--gpu", "1", "--label", "größe")
     both = queue(server)
     assert list(both[0]) == ["ticket", "position", "user", "pid", "command", "label", "since", "request", "count",
-                             "memory_mib", "time_s", "name", "gpus", "reason", "starts"]
+                             "memory_mib", "time_s", "name", "gpus", "reason", "starts", "start_unknown_reason"]
     assert [(t["request"], t["time_s"], t["name"], t["gpus"]) for t in both] == [
         ("2 GPUs, 10m", 600, None, None), ("GPU 1, 8 GiB each", None, None, [1])]
     assert [(t["ticket"], t["position"], t["count"], t["memory_mib"]) for t in both] == [
@@ -145,16 +145,19 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     assert re.match(r"Queue: 2 waiting, .*\bGPUs 0,1\b.* 2h\n", text)
     mine = r"\*root"
     assert re.search(rf"1\. {first.ticket}  \w+ in about 2h  \w+ \d+s  {mine}  2 GPUs, 10m  true \\x1b\[31m  pid {first.pid}\n", text)
-    assert re.search(rf"2\. {second.ticket}  \w+ in about 2h 10m  .*{mine}  GPU 1, 8 GiB each  größe  pid \d+\n", text)
+    assert re.search(rf"2\. {second.ticket}  \w+ in about 2h 10m  .*{mine}  GPU 1, 8 GiB each  größe: true  pid \d+\n", text)
     assert re.search(r" 0,1 leased .*root \(folding\)\n", text)
     brief = server.berth("status").stdout
     assert_fit_for_terminal(brief)
     assert re.search(rf"\n  1  in ~2h +{mine} +\d+s  2 GPUs, 10m        true \\x1b\[31m\n", brief)
-    assert re.search(rf"\n  2  in ~2h 10m +{mine} +\d+s  GPU 1, 8 GiB each  größe\n", brief)
-    for columns in (40, 80):
+    assert re.search(rf"\n  2  in ~2h 10m +{mine} +\d+s  GPU 1, 8 GiB each  größe: true\n", brief)
+    for columns in (40, 60, 80):
         shown = server.berth("queue", env={"COLUMNS": str(columns)}).stdout
         assert max(map(len, shown.splitlines())) <= columns
         assert "in about 2h" in shown and "in about 2h 10m" in shown
+        assert "2 GPUs, 10m" in shown and "GPU 1, 8 GiB each" in shown, "the request is not cut"
+        brief = server.berth("status", env={"COLUMNS": str(columns)}).stdout
+        assert max(map(len, brief.splitlines())) <= columns
     stop(job)
 
 
@@ -168,13 +171,17 @@ def test_status_says_a_lease_of_several_gpus_once(server):
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
     [lease] = first["leases"]
     assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "ends", "ends_source", "overdue",
-                           "exclusive", "memory_mib", "job", "idle_s"]
+                           "exclusive", "memory_mib", "job", "idle_s", "problem"]
     assert (lease["ends"], lease["ends_source"], lease["overdue"]) == (None, None, False)
     assert (lease["user"], lease["pid"], lease["exclusive"], lease["memory_mib"]) == ("root", job.pid, True, None)
     assert re.fullmatch(ISO_TIME, lease["since"])
 
 
 # The end of a lease
+
+
+def parse_time(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def only_lease(server, gpu=0):
@@ -185,17 +192,21 @@ def only_lease(server, gpu=0):
 @pytest.mark.each_harbour
 def test_an_announced_end_is_told_and_when_it_has_passed(server):
     server.use("2x24GiB")
-    before = time.time()
     start_job(server, "--gpu", "0", "--time", "2h")
     assert server.status()["next_free"] is None  # GPU 1 is free
-    start_job(server, "--gpu", "1", "--time", "100ms")
+    late = start_job(server, "--gpu", "1", "--time", "100ms", "--label", "folding")
     lease = only_lease(server)
-    assert before - 1 <= lease["ends"] - 7200 <= time.time() + 1
+    assert parse_time(lease["ends"]) - parse_time(lease["since"]) == datetime.timedelta(hours=2)
     assert (lease["ends_source"], lease["overdue"]) == ("announced", False)
     wait_until(lambda: only_lease(server, 1)["overdue"], "the end of 100 ms")
     expected = {"gpus": [0], "at": lease["ends"], "source": "announced"}  # GPU 1 should be free, and is not
     assert server.status()["next_free"] == expected
     assert json.loads(server.berth("queue", "--json").stdout)["next_free"] == expected
+    start_waiter(server, "--gpu", "1")
+    [ticket] = queue(server)
+    assert ticket["starts"] is None and re.fullmatch(r"root \(folding\) is \d+s late", ticket["start_unknown_reason"])
+    assert re.search(r" start unknown  .*\n.*\n +start unknown, because root \(folding\) is \d+s late\n", server.berth("queue").stdout)
+    stop(late)
 
 
 @pytest.mark.each_harbour
@@ -205,9 +216,13 @@ def test_each_ticket_has_an_expected_start(server):
     start_job(server, "--time", "2h")
     start_waiter(server, "--time", "1h")
     start_waiter(server, "--time", "1h")
-    start_waiter(server)
-    starts = [datetime.datetime.fromisoformat(ticket["starts"].replace("Z", "+00:00")) for ticket in queue(server)]
+    start_waiter(server, "--label", "third")
+    starts = [parse_time(ticket["starts"]) for ticket in queue(server)]
     assert [one - starts[0] for one in starts] == [datetime.timedelta(hours=hours) for hours in (0, 1, 2)]
+    start_waiter(server)
+    *known, last = queue(server)
+    assert last["starts"] is None and last["start_unknown_reason"] == "the run time of root (third) is unknown"
+    assert [ticket["start_unknown_reason"] for ticket in known] == [None] * 3
 
 
 # Cancel

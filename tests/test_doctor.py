@@ -119,12 +119,12 @@ def test_text_for_people(server):
     lines = result.stdout.splitlines()
     assert any(re.match("ok       driver         .*570.86.15", line) for line in lines)
     assert re.match(r"No problem.* \d+ checks are ok\.$", lines[-1])
-    (server.harbour / "junk").touch()
+    (server.harbour / "drain-GPU-1").mkdir()
     result = server.berth("doctor", env={"COLUMNS": "70"})
     assert result.returncode == 1
     lines = result.stdout.splitlines()
-    line = next(i for i, line in enumerate(lines) if re.match("problem  planted        'junk'.* root", line))
-    remedy = next(line for line in lines[line:] if f"{server.harbour}/junk" in line)
+    line = next(i for i, line in enumerate(lines) if re.match("problem  planted        'drain-GPU-1'.* root", line))
+    remedy = next(line for line in lines[line:] if f"{server.harbour}/drain-GPU-1" in line)
     assert remedy.startswith(" " * 26)
     assert max(len(line) for line in lines if str(server.folder) not in line) <= 70
     assert lines[-1].startswith("1 problem")
@@ -143,7 +143,7 @@ def test_checks_that_are_ok_are_only_counted(server):
 
 
 def test_colours_on_a_terminal_only(server):
-    (server.harbour / "junk").touch()
+    (server.harbour / "drain-GPU-1").mkdir()
     master, slave = pty.openpty()
     subprocess.run([BERTH, "doctor", "--all"], env=server.env, stdin=slave, stdout=slave, stderr=slave)
     os.close(slave)
@@ -251,7 +251,7 @@ def test_its_mode(server, mode, level, words):
     finding = the(findings, "mode")
     assert finding["level"] == level and words in finding["text"] and f"{mode:04o}" in finding["text"]
     assert level == "ok" or "chmod 1777" in finding["remedy"]
-    assert the(findings, "planted")["level"] == "problem", "what is in it is looked at all the same"
+    assert the(findings, "planted")["level"] == "note", "what is in it is looked at all the same"
 
 
 def test_it_cannot_be_written_to_or_opened(server, open_build):
@@ -389,9 +389,22 @@ def test_planted_bells_drains_and_strange_names(server):
 
 def test_twenty_planted_files_are_listed(server):
     for i in range(30):
-        (server.harbour / f"junk{i}").touch()
+        (server.harbour / f"drain-GPU-{i}").mkdir()
     planted = [one for one in doctor(server) if one["check"] == "planted"]
     assert len(planted) == 21 and planted[-1]["text"].startswith("10 ")
+    text = server.berth("doctor").stdout
+    assert len(re.findall("^problem  planted", text, re.MULTILINE)) == 6 and " 25 more like these" in text
+
+
+def test_a_directory_with_another_purpose(server):
+    """BERTH_DIR=/usr: no advice to move away what is in it."""
+    for name in ("bin", "lib", "share", "src", "local", "etc"):
+        (server.harbour / name).mkdir()
+    result = server.berth("doctor")
+    assert result.returncode == 0
+    [line] = re.findall("^note     planted .*", result.stdout, re.MULTILINE)
+    assert " and 3 more are ignored" in line
+    assert "directory of its own" in result.stdout and "move it away" not in result.stdout
 
 
 def test_leftovers_of_dead_clients(server, bells):

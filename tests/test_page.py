@@ -87,7 +87,7 @@ def test_the_queue_says_who_waits_and_why(server, jobs, show):
     jobs.wait("-n", "1", "--mem", "8GiB", "--label", "third")
     page.wait("document.querySelectorAll('.tickets li').length === 2")
     tickets = page.js("[...document.querySelectorAll('.tickets li')].map(it => it.innerText)")
-    for words in ("1", ME, "second", "1 GPU", f"{ME} (long one)", "in about 1 h 59 min"):
+    for words in ("1", ME, "second", "1 GPU", f"{ME} (long one)", "in ~1 h 59 min"):
         assert words in tickets[0], (words, tickets)
     assert "1 GPU" in tickets[1] and "8 GiB" in tickets[1] and tickets[1].startswith("2")
     page.js("window.second = document.querySelectorAll('.tickets li')[1]; true")

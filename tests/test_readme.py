@@ -2,11 +2,12 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
-from conftest import BERTH, ROOT, wait_until
+from conftest import BERTH, BUILD, ROOT, SIM_JOB, wait_until
 from documents import console_blocks, run_sessions, same
 from serving import serve  # noqa: F401
 from waiting import LIMIT, LONG_LIMIT
@@ -22,19 +23,33 @@ def test_the_example_prints_what_readme_shows(server):
     run_sessions(session, server.env, server.folder)
 
 
+def python_that_uses_gpus(folder):
+    """A python of which only the name is true: its program and its process use simulated GPUs."""
+    for name in ("shims", "real/bin"):
+        (folder / name).mkdir(parents=True)
+    (folder / "real/lib").symlink_to(BUILD / "lib")
+    shutil.copy(SIM_JOB, folder / "real/bin/python")
+    shim = folder / "shims/python"
+    shim.write_text(f'#!/bin/sh\nexec {folder}/real/bin/python --mem "$SIM_MEM" --util "$SIM_UTIL" --time 1h\n')
+    shim.chmod(0o755)
+    return {"PATH": f"{folder}/shims:{BUILD}/bin:{os.environ['PATH']}"}
+
+
 def test_the_sample_of_status_is_what_it_prints(server):
-    """On four simulated cards, with jobs of one user in place of several users' jobs."""
+    """On three simulated cards, with jobs of one user in place of several users' jobs."""
     [[step]] = [steps for steps in console_blocks(README) if steps[0].command == "berth status"]
-    server.use({"gpus": [{"name": "NVIDIA GeForce RTX 4090", "memory": "24GiB", "count": 4}]})
-    jobs = [(("--gpu", "0", "--time", "4h", "--label", "vision"), ("18GiB", "96")),
-            (("--gpu", "1", "--mem", "8GiB", "--time", "3h", "--label", "eval"), ("7GiB", "30")),
-            (("--gpu", "1", "--mem", "10GiB", "--label", "demo"), ("9GiB", "40"))]
-    for request, (memory, load) in jobs:
-        server.start_job("--mem", memory, "--util", load, "--time", "1h", prefix=(BERTH, "run", *request, "--"))
-    server.start_job("--mem", "11GiB", "--util", "60", "--time", "1h", gpu=2)
-    server.start(BERTH, "run", "-n", "2", "--time", "5h", "--label", "llm", "--", "true")
+    server.use({"gpus": [{"name": "NVIDIA GeForce RTX 4090", "memory": "24GiB", "count": 3}]})
+    env = python_that_uses_gpus(server.folder)
+    jobs = [(("--gpu", "0", "--time", "4h", "--label", "vision"), "train.py", "18GiB", "96"),
+            (("--gpu", "1", "--mem", "8GiB", "--label", "eval"), "eval.py", "7GiB", "30"),
+            (("--gpu", "1", "--mem", "10GiB"), "demo.py", "9GiB", "40")]
+    for request, script, memory, load in jobs:
+        server.start_job(script, prefix=(BERTH, "run", *request, "--"), program="python",
+                         env={**env, "SIM_MEM": memory, "SIM_UTIL": load})
+    server.start_job("sweep.py", gpu=2, program="python", env={**env, "SIM_MEM": "11GiB", "SIM_UTIL": "60"})
+    server.start(BERTH, "run", "--time", "2h", "--label", "llm", "--", "python", "pretrain.py", env=env)
     wait_until(lambda: server.status()["queue"])
-    printed = server.berth("status").stdout.replace("no lease: berth-sim-job", "no lease: python")
+    printed = server.berth("status").stdout
     assert same(step, [printed]), printed
 
 

@@ -14,7 +14,9 @@ import termios
 import pytest
 from conftest import BERTH, ROOT, SANITIZED, SERVERS, SIM_LIBRARIES, assert_fit_for_terminal
 from leasing import jobs  # noqa: F401
+from waiting import wait_until
 
+AS_DAEMON = ["setpriv", "--reuid=1", "--regid=1", "--clear-groups"]
 GPU_KEYS = ["index", "uuid", "name", "state", "memory_total_mib", "memory_used_mib", "utilization_pct",
             "memory_utilization_pct", "temperature_c", "power_w", "performance_state", "reason",
             "processes", "leases"]
@@ -260,13 +262,13 @@ def test_eight_gpus_and_the_queue_fit_a_small_terminal(server, jobs):
     rows = {line[:3].strip(): line for line in lines[4:12]}
     assert sorted(rows) == [str(index) for index in range(8)]
     for index in "01":
-        assert re.search(r"^  \d  leased  .* \*root +\d+s  in 40m +llama$", rows[index])
-    assert re.search(r" \d+s late +late$", rows["2"])
-    assert re.search(r"^  3  shared .*\*root .* - +20 GiB, part$", rows["3"])
+        assert re.search(r"^  \d  leased  .* \*root +\d+s  in 40m +llama: sh -c.*…$", rows[index])
+    assert re.search(r" \d+s late +late: sh -c", rows["2"])
+    assert re.search(r"^  3  shared .*\*root .* - +20 GiB, part: sh", rows["3"])
     assert re.fullmatch(r"  7  free +\d+/80 GiB +0%", rows["7"])
     assert [line.split()[0] for line in lines[-5:]] == ["1", "2", "3", "4", "5"]
-    assert re.search(r"^  1  in ~40m +\*root +\d+s  3 GPUs, 30m  waiting 0$", lines[-5])
-    assert re.search(r"^  5  in ~2h 40m +\*root .*  waiting 4$", lines[-1])
+    assert re.search(r"^  1  in ~40m +\*root +\d+s  3 GPUs, 30m  waiting 0: ", lines[-5])
+    assert re.search(r"^  5  in ~2h 40m +\*root .*  waiting 4: ", lines[-1])
     assert text.startswith(f"{server.status()['host']} - 8 GPUs: 1 free, 6 leased, 1 shared\n")
 
 
@@ -276,6 +278,35 @@ def test_the_end_that_comes_first_stands_first(server, jobs):
     jobs.hold("--gpu", "1", "--time", "40m")
     first = server.berth("status", env={"COLUMNS": "80"}).stdout.splitlines()[0]
     assert " - next free: GPU 1 in about 40m - " in first
+
+
+def test_a_shared_gpu_says_who_has_how_much(server, open_build, jobs):
+    server.use("1x24GiB")
+    jobs.hold("--mem", "4GiB", "--time", "1h")
+    jobs.hold("--mem", "2GiB", "--time", "2h")
+    other = server.start(*AS_DAEMON, open_build / "bin/berth", "run", "--mem", "8GiB", "--time", "3h", "--", "sleep", "1000")
+    wait_until(lambda: len(server.status()["gpus"][0]["leases"]) == 3, "three leases")
+    text = server.berth("status", env={"COLUMNS": "160"}).stdout
+    assert re.search(r"  0  shared .*  \*root \+1 +\d+s  in 3h +3 jobs, 14 GiB reserved: ", text)
+    for share in ("*root 4 GiB", "*root 2 GiB", "daemon 8 GiB"):
+        assert share in text
+    other.kill()
+
+
+@pytest.mark.each_harbour
+def test_a_lease_that_cannot_be_read_has_no_times(server, jobs):
+    server.use("1x24GiB")
+    jobs.hold("--time", "1h")
+    [record] = server.harbour.glob("lease-*")
+    record.write_text("nonsense")
+    [lease] = server.status()["gpus"][0]["leases"]
+    unknown = ("pid", "holder", "command", "label", "since", "ends", "memory_mib", "job", "idle_s")
+    assert {key: lease[key] for key in unknown} == dict.fromkeys(unknown)
+    assert lease["problem"] and lease["exclusive"]
+    for flags in ((), ("-v",)):
+        text = server.berth("status", *flags).stdout
+        assert "cannot be read (berth doctor)" in text
+        assert not re.search(r"\d{4,}d|pid 0|1970", text)
 
 
 def test_watch_counts_the_lines_that_do_not_fit(server, jobs):

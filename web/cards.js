@@ -2,7 +2,7 @@
 // The cards of the GPUs, grouped by host if there are several. A card is created once and updated in place.
 import {element, h, set_attribute, set_text, set_visible, svg, update_children} from "./dom.js";
 import {me} from "./filter.js";
-import {age, duration, estimate, measure, memory, moment, now, plural, printable, UNKNOWN} from "./format.js";
+import {age, duration, estimate, measure, memory, moment, plural, printable, UNKNOWN} from "./format.js";
 import {gpu_key, STATE_ICONS} from "./model.js";
 import {user_classes} from "./user_colours.js";
 import {plot} from "./plot.js";
@@ -63,7 +63,7 @@ function host_view(several) {
 function describe_next_free({next_free}) {
   if (!next_free) return "";
   const gpus = `${next_free.gpus.length === 1 ? "GPU" : "GPUs"} ${next_free.gpus.join(", ")}`;
-  const left = next_free.at - now() / 1000;
+  const left = -age(next_free.at);
   return left <= 0 ? `Next free: ${gpus}, whose ${next_free.source} end has passed` :
     `Next free: ${gpus} in ${estimate(left)} (${next_free.source})`;
 }
@@ -161,19 +161,19 @@ function lease_view() {
     update({lease, host}) {
       last = lease;
       owner.update(lease.user);
-      set_text(since, duration(age(lease.since)));
+      set_text(since, lease.since === null ? "" : duration(age(lease.since)));
       set_text(reserved, lease.memory_mib === null ? "" : memory(lease.memory_mib));
       set_visible(reserved, lease.memory_mib !== null);
       set_attribute(reserved, "title", "reserved memory");
-      set_attribute(since, "title", `since ${moment(Date.parse(lease.since))}`);
-      set_text(what, job_title(lease));
+      set_attribute(since, "title", lease.since && `since ${moment(Date.parse(lease.since))}`);
+      set_text(what, lease.since === null ? `Its record cannot be read: ${printable(lease.problem, 300)}` : job_title(lease));
       set_attribute(what, "title", what.textContent);
       set_text(end, describe_end(lease));
-      set_attribute(end, "title", lease.ends && `${lease.ends_source} end: ${moment(lease.ends * 1000)}`);
+      set_attribute(end, "title", lease.ends && `${lease.ends_source} end: ${moment(Date.parse(lease.ends))}`);
       set_visible(progress_track, lease.ends !== null);
       set_attribute(node, "data-end", lease.overdue ? "overdue" : lease.ends_source ?? "unknown");
-      if (lease.ends !== null) {
-        const total = lease.ends - Date.parse(lease.since) / 1000;
+      if (lease.ends !== null && lease.since !== null) {
+        const total = age(lease.since) - age(lease.ends);
         set_width(progress, `${Math.min(100, (100 * age(lease.since)) / Math.max(1, total)).toFixed(1)}%`);
       }
       set_text(idle, lease.idle_s === null ? "" : `idle for ${duration(lease.idle_s)}`);
@@ -207,14 +207,14 @@ export function user_mark() {
  */
 export function describe_end({ends, ends_source, overdue}) {
   if (ends === null) return "end unknown";
-  const left = ends - now() / 1000;
+  const left = -age(ends);
   if (overdue || left < 0) return `overdue by ${duration(-left)}`;
-  return ends_source === "announced" ? `until ${moment(ends * 1000)}, ${duration(left)} left` : `estimate: ${duration(left)} left`;
+  return ends_source === "announced" ? `until ${moment(Date.parse(ends))}, ${duration(left)} left` : `estimate: ${duration(left)} left`;
 }
 
 /**
  * A job in one line: its label and its command, as far as they are known.
- * @param {{label: string, command: string|null}} job
+ * @param {{label: string|null, command: string|null}} job
  */
 export function job_title(job) {
   return [job.label, job.command].filter(Boolean).map((text) => printable(text, 300)).join(" · ");
@@ -337,9 +337,11 @@ function command_view() {
   return {
     node: h("div", {}, head, text),
     update(lease) {
-      set_text(head, `Lease ${lease.id} of ${printable(lease.user)}, process ${lease.pid}, since ` +
-        `${moment(Date.parse(lease.since))}, ${describe_end(lease)}`);
-      set_text(text, printable(lease.command) || "The command is not shown to other users.");
+      const about = `Lease ${lease.id} of ${printable(lease.user)}`;
+      set_text(head, lease.since === null ? about :
+        `${about}, process ${lease.pid}, since ${moment(Date.parse(lease.since))}, ${describe_end(lease)}`);
+      set_text(text, lease.since === null ? `Its record cannot be read: ${printable(lease.problem, 300)}` :
+        printable(lease.command) || "The command is not shown to other users.");
     },
   };
 }

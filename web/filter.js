@@ -74,7 +74,7 @@ function matches_gpu(gpu, host) {
 /** @param {Ticket} ticket @param {Host} host */
 function matches_ticket(ticket, host) {
   return matches_user(ticket.user) && matches_search([ticket.ticket, host.host, ticket.user, ticket.label, ticket.command,
-    ticket.request, ticket.reason]);
+    ticket.request]);
 }
 
 /**
@@ -107,7 +107,13 @@ export function add_users(names) {
   update_choices(user_choice, ["", ...sorted], "all users");
   update_choices(me_choice, ["", ...sorted], "not chosen");
   me_choice.value = me();
+  update_only_mine();
+}
+
+function update_only_mine() {
   only_mine.disabled = me() === "";
+  if (only_mine.disabled) only_mine.checked = false;
+  set_attribute(/** @type {Element} */ (only_mine.parentElement), "title", only_mine.disabled ? "Choose your name at “You are” first" : null);
 }
 
 /** @param {HTMLSelectElement} select @param {string[]} values @param {string} none the text of the empty value */
@@ -128,8 +134,7 @@ element("filter").addEventListener("submit", (event) => event.preventDefault());
 for (const control of [search, user_choice, only_mine]) control.addEventListener("input", () => on_change());
 me_choice.addEventListener("input", () => {
   localStorage.setItem(KEY, me_choice.value);
-  only_mine.disabled = me_choice.value === "";
-  if (only_mine.disabled) only_mine.checked = false;
+  update_only_mine();
   on_change();
 });
 element("show-all").addEventListener("click", () => {

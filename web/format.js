@@ -82,6 +82,14 @@ export function estimate(seconds) {
   return `about ${seconds < 3 * 3600 || seconds >= 24 * 3600 ? duration(seconds) : `${Math.round(seconds / 3600)} h`}`;
 }
 
+/**
+ * The same in less room: "~7 h".
+ * @param {number} seconds
+ */
+export function short_estimate(seconds) {
+  return estimate(seconds).replace("about ", "~");
+}
+
 let skew = 0;
 
 /** The server's time in milliseconds: the clock of the viewer's computer may be wrong. */

@@ -3,11 +3,12 @@
 
 /** @typedef {"free"|"leased"|"shared"|"stranger"|"drained"|"lost"|"unknown"} State */
 /** @typedef {{pid: number, user: string|null, name: string|null, memory_mib: number|null, lease: string|null}} Process */
-/** @typedef {"announced"|"estimated"} EndSource times that come with it are in Unix seconds */
+/** @typedef {"announced"|"estimated"} EndSource */
 /**
- * @typedef {{id: string, user: string, pid: number, holder: "job"|"shell", command: string|null, label: string,
- *   since: string, ends: number|null, ends_source: EndSource|null, overdue: boolean, exclusive: boolean,
- *   memory_mib: number|null, job: string|null, idle_s: number|null}} Lease
+ * A lease whose record cannot be read has neither pid, holder, command, label nor since.
+ * @typedef {{id: string, user: string, pid: number|null, holder: "job"|"shell"|null, command: string|null, label: string|null,
+ *   since: string|null, ends: string|null, ends_source: EndSource|null, overdue: boolean, exclusive: boolean,
+ *   memory_mib: number|null, job: string|null, idle_s: number|null, problem: string|null}} Lease
  */
 /**
  * @typedef {{index: number|string, uuid: string|null, name: string|null, state: State, memory_total_mib: number|null,
@@ -17,11 +18,11 @@
 /**
  * @typedef {{ticket: string, position: number, user: string, pid: number, command: string|null, label: string,
  *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null,
- *   gpus: (number|string)[]|null, reason: string, starts: string|null}} Ticket
+ *   gpus: (number|string)[]|null, reason: string, starts: string|null, start_unknown_reason: string|null}} Ticket
  */
 /**
  * @typedef {{host: string, driver: string|null, gpus: Gpu[], queue: Ticket[], queue_length?: number,
- *   next_free: {gpus: (number|string)[], at: number, source: EndSource}|null,
+ *   next_free: {gpus: (number|string)[], at: string, source: EndSource}|null,
  *   age_s: number|null, problem: string|null, filtered?: boolean}} Host
  */
 /** @typedef {{version: string, changes: boolean, user: string, host: string}} Hello */

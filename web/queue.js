@@ -2,7 +2,7 @@
 // The queue, with reasons and expected start times; and the list of idle leases.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {matches_user} from "./filter.js";
-import {age, duration, estimate, moment, printable} from "./format.js";
+import {age, duration, moment, plural, printable, short_estimate} from "./format.js";
 import {can_change, confirm_change} from "./changes.js";
 import {job_title, user_mark} from "./cards.js";
 
@@ -38,7 +38,7 @@ function queue_view(several) {
       set_visible(name, several());
       update_children(list, host.queue.map((ticket) => ({ticket, host})), ({ticket}) => ticket.ticket, ticket_view);
       const hidden_count = (host.queue_length ?? host.queue.length) - host.queue.length;
-      set_text(more, host.filtered ? `${hidden_count} others wait, too` : `and ${hidden_count} more`);
+      set_text(more, host.filtered ? `${plural(hidden_count, "other ticket")} not shown` : `and ${hidden_count} more`);
       set_visible(more, hidden_count > 0);
     },
   };
@@ -52,9 +52,10 @@ function ticket_view() {
   const request = h("span", {class: "request"});
   const what = h("bdi", {class: "what"});
   const reason = h("p", {class: "why"});
+  const unknown_start = h("p", {class: "why"});
   const cancel = h("button", {type: "button", class: "quiet"}, "Cancel");
   const node = h("li", {}, position, h("div", {class: "body"}, h("div", {class: "line"}, ...owner.nodes, start), request, what,
-      reason, cancel));
+      unknown_start, reason, cancel));
   /** @type {Ticket} */
   let last;
   cancel.addEventListener("click", () => confirm_change("cancel",
@@ -72,6 +73,11 @@ function ticket_view() {
       set_attribute(what, "title", what.textContent);
       set_text(reason, `waits ${duration(age(ticket.since))}: ${printable(ticket.reason, 300)}`);
       set_attribute(reason, "title", reason.textContent);
+      const why = ticket.start_unknown_reason;
+      set_text(unknown_start, why === null ? "" : `start unknown: ${printable(why, 300)}`);
+      set_attribute(unknown_start, "title", unknown_start.textContent);
+      set_visible(unknown_start, why !== null);
+      set_attribute(node, "data-start", why === null ? "known" : "unknown");
       set_attribute(cancel, "aria-label", `Cancel the ticket of ${printable(ticket.user)}, position ${ticket.position}`);
       set_visible(cancel, can_change(host, ticket.user));
     },
@@ -82,7 +88,7 @@ function ticket_view() {
 function start_estimate(ticket) {
   if (ticket.starts === null) return "start unknown";
   const seconds_left = -age(ticket.starts);
-  return seconds_left < 60 ? "about now" : `in ${estimate(seconds_left)}`;
+  return seconds_left < 60 ? "about now" : `in ${short_estimate(seconds_left)}`;
 }
 
 /** @param {Host[]} hosts */

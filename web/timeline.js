@@ -69,7 +69,7 @@ export function update_future(hosts) {
 /** To the minute, because estimates change all the time. @param {Host[]} hosts */
 function make_future_key(hosts) {
   return hosts.flatMap((host) => [
-    ...host.gpus.flatMap((gpu) => gpu.leases.map((lease) => `${lease.id}${lease.ends && Math.round(lease.ends / 60)}`)),
+    ...host.gpus.flatMap((gpu) => gpu.leases.map((lease) => `${lease.id}${lease.ends && Math.round(Date.parse(lease.ends) / 60e3)}`)),
     ...host.queue.map((ticket) => `${ticket.ticket}${ticket.starts && Math.round(Date.parse(ticket.starts) / 60e3)}`),
   ]).join();
 }
@@ -148,7 +148,7 @@ function make_lines(timeline, hosts) {
 
 /** @param {Lease} lease @param {number} now @returns {Piece[]} */
 function expected_rest(lease, now) {
-  const to = (lease.ends ?? 0) * 1000;
+  const to = lease.ends === null ? 0 : Date.parse(lease.ends);
   if (to <= now) return [];
   return [{key: `rest ${lease.id}`, user: lease.user, from: now, to, lane: 0, lanes: 1, leases: 1,
     shared: !lease.exclusive, lease}];

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Optional, TypeVar, Union
 
 from . import _native
@@ -33,18 +33,19 @@ class LeaseInfo:
 
     id: str
     user: str
-    pid: int
-    command: str
-    label: str
-    since: datetime
+    pid: Optional[int]
+    """None, like the texts and times, if the record of the lease cannot be read."""
+    command: Optional[str]
+    label: Optional[str]
+    since: Optional[datetime]
     """The time of the grant."""
+    ends: Optional[datetime]
+    """When it is expected to end, as announced or by earlier runs; None if that is unknown."""
+    overdue: bool
+    """Whether `ends` has passed."""
     exclusive: bool
     memory_mib: Optional[int]
     """The memory that is reserved on each of its GPUs; None if the lease is exclusive."""
-    ends: Optional[datetime]
-    """When the job will probably end, as its user announced or as earlier runs took; None if it is unknown."""
-    overdue: bool
-    """Whether that time has passed. Nothing is stopped then."""
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,8 @@ class Ticket:
     """The estimated start; None if it is unknown."""
 
 
-def _parse_time(time: Union[str, float, None]) -> Optional[datetime]:
-    if isinstance(time, (int, float)):  # in seconds since 1970
-        return datetime.fromtimestamp(time, timezone.utc)
-    return None if time is None else datetime.fromisoformat(time.replace("Z", "+00:00"))
+def _parse_time(text: Optional[str]) -> Optional[datetime]:
+    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _build(kind: type[T], values: dict[str, Any], **changes: Any) -> T:
@@ -105,8 +104,9 @@ def _build_gpu(values: dict[str, Any]) -> Gpu:
         Gpu,
         values,
         processes=tuple(_build(Process, one) for one in values["processes"]),
-        leases=tuple(_build(LeaseInfo, one, since=_parse_time(one["since"]), ends=_parse_time(one["ends"]))
-                     for one in values["leases"]),
+        leases=tuple(
+            _build(LeaseInfo, one, since=_parse_time(one["since"]), ends=_parse_time(one["ends"])) for one in values["leases"]
+        ),
     )
 
 

@@ -77,7 +77,7 @@ Json idle_json(const std::vector<IdleLease>& leases, const CommandVisibility& co
     for (const GpuIdentity& gpu : lease.gpus) gpus.push_back(gpu_json(gpu));
     const std::string& user = user_name(lease.owner.uid, lease.owner.user);
     list.push_back({{"user", user},
-                    {"job", lease.job},
+                    {"job", job_or_null(lease.job, user, command_visibility)},
                     {"command", command_or_null(lease.text.command, user, command_visibility)},
                     {"label", lease.text.label},
                     {"gpus", std::move(gpus)},
@@ -110,7 +110,7 @@ std::string log_json(const HistoryEntry& entry, const std::string& this_host,
       {"user", user},
       {"command", command_or_null(entry.command, user, command_visibility)},
       {"label", entry.label},
-      {"job", entry.job.empty() ? Json(nullptr) : Json(entry.job)},
+      {"job", job_or_null(entry.job, user, command_visibility)},
       {"within", entry.parent_lease.empty() ? Json(nullptr) : Json(entry.parent_lease)},
       {"gpus", std::move(gpus)},
       {"exclusive", !entry.memory},
@@ -149,8 +149,8 @@ std::string report_json(const Report& report, ReportBy by, const std::string& ho
     });
   }
   if (includes(ReportBy::job)) {
-    json["jobs"] = groups_json(report.jobs, [](const std::string& job) {
-      return Json{{"job", job}};
+    json["jobs"] = groups_json(report.jobs, [&](const std::string& job) {
+      return Json{{"job", command_visibility ? hide_command_in_job(job) : job}};
     });
   }
   if (includes(ReportBy::gpu)) json["gpus"] = groups_json(report.gpus, gpu_json);

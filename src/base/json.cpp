@@ -11,6 +11,7 @@
 #include <system_error>
 
 #include "base/json_cursor.h"
+#include "base/sha1.h"
 #include "base/text.h"
 
 namespace berth {
@@ -431,6 +432,22 @@ std::string to_utf8_json(const Json& json, int indent) {
 }
 std::string to_sorted_json(const Json& json) {
   return JsonWriter(Charset::ascii, kOneLine, JsonWriter::Order::alphabetical).write(json);
+}
+
+std::string hide_command_in_job(std::string_view job) {
+  constexpr std::size_t kHashDigits = 16;
+  constexpr std::string_view kHashMark = " #";
+  if (job.find_first_of(" /") == std::string_view::npos) return std::string(job);
+  std::string_view program = job.substr(0, job.find(' '));
+  program.remove_prefix(std::min(program.rfind('/') + 1, program.size()));
+  // A type of a host that hides commands is such a hash already.
+  const std::string_view rest = job.substr(std::min(job.find(' '), job.size()));
+  const bool is_hash =
+      rest.starts_with(kHashMark) &&
+      rest.substr(kHashMark.size()).substr(0, kHashDigits).find_first_not_of("0123456789abcdef") ==
+          std::string_view::npos;
+  if (is_hash) return std::string(job);
+  return fmt::format("{}{}{}", program, kHashMark, sha1(job).substr(0, kHashDigits));
 }
 
 }  // namespace berth

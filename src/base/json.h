@@ -140,4 +140,16 @@ inline Json command_or_null(const std::string& command, const std::string& user,
   return !visibility || *visibility == user ? Json(command) : Json(nullptr);
 }
 
+// A job type without the parts of the command that it may contain: "python #3f786850e387550f". A
+// name without them, such as one that a user has chosen, is not changed.
+std::string hide_command_in_job(std::string_view job);
+
+// Null if there is no job type. Unless the user's commands may be shown, it is shortened by
+// hide_command_in_job().
+inline Json job_or_null(std::string_view job, const std::string& user,
+                        const CommandVisibility& visibility) {
+  if (job.empty()) return nullptr;
+  return !visibility || *visibility == user ? Json(job) : Json(hide_command_in_job(job));
+}
+
 }  // namespace berth

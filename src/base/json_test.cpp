@@ -184,5 +184,17 @@ TEST(Json, errors_say_where) {
             "is not valid JSON at line 1, byte 3: a syntax error");
 }
 
+TEST(Json, a_job_type_without_its_command) {
+  EXPECT_EQ(hide_command_in_job("training"), "training");
+  const std::string hidden = hide_command_in_job("/opt/bin/sim --token secret");
+  EXPECT_EQ(hidden.substr(0, 5), "sim #");
+  EXPECT_EQ(hidden.size(), 21U);
+  EXPECT_EQ(hide_command_in_job(hidden), hidden);
+  EXPECT_EQ(hide_command_in_job(hidden + " on 2 GPUs"), hidden + " on 2 GPUs");
+  EXPECT_NE(hide_command_in_job("/opt/bin/sim --token other"), hidden);
+  EXPECT_EQ(to_ascii_json(job_or_null("sh x", "ann", "ann")), "\"sh x\"");
+  EXPECT_EQ(to_ascii_json(job_or_null("", "ann", {})), "null");
+}
+
 }  // namespace
 }  // namespace berth

@@ -6,10 +6,12 @@
 #include <fmt/format.h>
 #include <map>
 #include <set>
+#include <utility>
 
 #include "base/shell.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "harbour/file_names.h"
 #include "harbour/setup.h"
 
 namespace berth {
@@ -112,6 +114,34 @@ Finding check_untrusted_file(const std::string& path, const IgnoredFile& file, u
   return finding;
 }
 
+// Files with names that Berth never uses, as in a folder that has another purpose. One finding for
+// all of them, because they are harmless.
+Finding check_foreign_files(const std::string& path, std::vector<const IgnoredFile*> files,
+                            uid_t viewer) {
+  std::sort(files.begin(), files.end(), [](const IgnoredFile* a, const IgnoredFile* b) {
+    return a->entry.file < b->entry.file;
+  });
+  if (files.size() == 1) {
+    Finding finding = check_untrusted_file(path, *files.front(), viewer);
+    finding.level = Level::note;
+    return finding;
+  }
+  constexpr std::size_t kMaxNamed = 3;
+  const std::size_t named = files.size() <= kMaxNamed + 1 ? files.size() : kMaxNamed;
+  const std::vector<const IgnoredFile*> first(files.begin(),
+                                              files.begin() + static_cast<std::ptrdiff_t>(named));
+  const std::size_t more = files.size() - named;
+  return {
+      "planted", Level::note,
+      fmt::format("{}{} are ignored: they are not files of berth",
+                  join_text(first, ", ",
+                            [](const IgnoredFile* file) { return in_quotes(file->entry.file); }),
+                  more > 0 ? fmt::format(" and {} more", more) : ""),
+      fmt::format("they do no harm, but a harbour should be a directory of its own (see: ls -la "
+                  "{})",
+                  shell_quote(path))};
+}
+
 }  // namespace
 
 std::string_view to_string(Level level) {
@@ -212,10 +242,13 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
   std::map<std::string, std::size_t> leftovers;
   std::size_t left = 0;
   std::size_t untrusted = 0;
+  std::vector<const IgnoredFile*> foreign;
   for (const IgnoredFile& file : files) {
     if (file.entry.leftover) {
       ++leftovers[file.entry.owner ? user_name(*file.entry.owner) : "an unknown user"];
       ++left;
+    } else if (!has_harbour_prefix(file.entry.file) && !file.entry.has_live_bell) {
+      foreign.push_back(&file);
     } else if (++untrusted <= kMaxShown) {
       findings.push_back(check_untrusted_file(path, file, viewer));
     }
@@ -223,7 +256,10 @@ Findings check_files(const std::string& path, const std::vector<IgnoredFile>& fi
   if (untrusted > kMaxShown) {
     findings.push_back({"planted", Level::problem,
                         fmt::format("{} more files are ignored", untrusted - kMaxShown),
-                        fmt::format("see: ls -la {}", shell_quote(path))});
+                        fmt::format("see: ls -la {}", shell_quote(path)), untrusted - kMaxShown});
+  }
+  if (!foreign.empty()) {
+    findings.push_back(check_foreign_files(path, std::move(foreign), viewer));
   } else if (untrusted == 0) {
     findings.push_back({"planted", Level::ok, "no untrusted files", ""});
   }

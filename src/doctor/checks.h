@@ -24,8 +24,9 @@ std::string_view to_string(Level level);
 struct Finding {
   std::string check;  // the name of the check, one word; docs/json.md lists them
   Level level = Level::ok;
-  std::string text;    // what was found
-  std::string remedy;  // what the user can do about it; may be empty
+  std::string text;       // what was found
+  std::string remedy;     // what the user can do about it; may be empty
+  std::size_t count = 1;  // how many things it is about, if it counts the rest of a list
 };
 
 using Findings = std::vector<Finding>;
@@ -71,7 +72,8 @@ struct IgnoredFile {
   std::uint64_t inode = 0;
 };
 
-// Lists at most 20 untrusted files, then counts the rest. `viewer` is the user who runs doctor.
+// Lists at most 20 untrusted files, then counts the rest. Files that berth would never name so are
+// one note, because they cannot be meant for it. `viewer` is the user who runs doctor.
 Findings check_files(const std::string& path, const std::vector<IgnoredFile>& files, uid_t viewer);
 
 struct WaitingTicket {

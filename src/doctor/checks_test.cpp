@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "base/shell.h"
+#include "doctor/doctor_text.h"
 #include "harbour/setup.h"
 
 namespace berth {
@@ -125,13 +126,48 @@ TEST(DoctorChecks, a_network_file_system_and_a_full_one) {
 
 TEST(DoctorChecks, twenty_untrusted_files_are_listed_and_the_rest_counted) {
   std::vector<IgnoredFile> files;
-  for (int i = 0; i < 25; ++i) files.push_back({{fmt::format("x{}", i), 61234, "bad", false}, 1});
+  for (int i = 0; i < 25; ++i)
+    files.push_back({{fmt::format("lease-{}", i), 61234, "bad", false}, 1});
   files.push_back({{"lease-aaaaaaaa", 61234, "its process is gone", true}, 1});
   const Findings findings = check_files("/tmp/berth", files, 1);
   EXPECT_EQ(findings.size(), 22);
   EXPECT_TRUE(contains(findings[20].text, "5 more files")) << findings[20].text;
   const std::string leftovers = only_finding(findings, "leftovers").text;
   EXPECT_TRUE(contains(leftovers, "1 file ") && contains(leftovers, "1 of 61234")) << leftovers;
+}
+
+TEST(DoctorChecks, files_that_berth_would_never_name_so_are_one_note) {
+  std::vector<IgnoredFile> files;
+  for (const char* name : {"bin", "lib", "share", "src", "local"})
+    files.push_back({{name, 0, "it is not a file of berth (a directory)"}, 1});
+  const Finding finding = only_finding(check_files("/usr", files, 0), "planted");
+  EXPECT_EQ(finding.level, Level::note);
+  EXPECT_TRUE(finding.text.starts_with("'bin', 'lib', 'local' and 2 more are ignored"))
+      << finding.text;
+  EXPECT_TRUE(contains(finding.remedy, "a directory of its own")) << finding.remedy;
+  files.push_back({{"lease-aaaaaaaa", 61234, "it is a FIFO"}, 1});
+  const Findings both = check_files("/usr", files, 0);
+  EXPECT_EQ(std::count_if(both.begin(), both.end(),
+                          [](const Finding& one) { return one.level == Level::problem; }),
+            1);
+}
+
+TEST(DoctorText, more_than_five_findings_of_a_check_are_counted) {
+  Findings findings{{"stranger", Level::problem, "a stranger", ""}};
+  for (int i = 0; i < 2000; ++i) {
+    findings.push_back({"silent", Level::problem, fmt::format("ticket {} is silent", i), "cancel"});
+    findings.push_back({"stopped", Level::note, fmt::format("ticket {} is stopped", i), ""});
+  }
+  findings.push_back({"silent", Level::problem, "10 more", "", 10});
+  Terminal terminal;
+  terminal.width = 80;
+  const std::string text = doctor_text(findings, terminal, false);
+  EXPECT_LT(std::count(text.begin(), text.end(), '\n'), 25) << text;
+  EXPECT_TRUE(contains(text, "ticket 4 is silent") && !contains(text, "ticket 5 is silent"));
+  EXPECT_TRUE(contains(text, "2005 more like these") && contains(text, "1995 more like these"))
+      << text;
+  EXPECT_TRUE(contains(text, "2002 problems, 2000 notes.")) << text;
+  EXPECT_TRUE(contains(doctor_text(findings, terminal, true), "ticket 1999 is silent"));
 }
 
 TEST(DoctorChecks, an_untrusted_file_is_named_safely_and_no_command_deletes_it) {

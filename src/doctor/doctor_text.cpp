@@ -2,7 +2,9 @@
 #include "doctor/doctor_text.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <fmt/format.h>
+#include <vector>
 
 #include "base/json.h"
 
@@ -13,7 +15,8 @@ constexpr std::size_t kLevelWidth = 9;   // "problem" and a gap
 constexpr std::size_t kCheckWidth = 15;  // "pid_namespace" and a gap
 constexpr std::size_t kIndent = kLevelWidth + kCheckWidth;
 constexpr std::size_t kMinTwoColumnWidth =
-    60;  // below this, two columns leave too little for the text
+    60;                                    // below this, two columns leave too little for the text
+constexpr std::size_t kMaxShownAlike = 5;  // of one check; --all shows the rest
 
 Style style_of(Level level) {
   switch (level) {
@@ -45,6 +48,37 @@ std::string summary(const Findings& findings, bool all) {
       format_count(passed, "check"), passed == 1 ? "is" : "are", all ? "" : " (--all shows them)");
 }
 
+// Replaces all but the first findings of each check by their number: a user can have thousands of
+// tickets. `findings` are sorted by level.
+Findings limit_findings(const Findings& findings) {
+  const auto alike = [](const Finding& a, const Finding& b) {
+    return a.level == b.level && a.check == b.check;
+  };
+  Findings shown;
+  std::vector<std::size_t> left_out;  // for each of `shown`: how many like it follow
+  for (const Finding& finding : findings) {
+    const auto is_alike = [&](const Finding& one) { return alike(one, finding); };
+    const auto count = std::count_if(shown.begin(), shown.end(), is_alike);
+    if (static_cast<std::size_t>(count) < kMaxShownAlike) {
+      shown.push_back(finding);
+      left_out.push_back(0);
+    } else {
+      const auto last = std::find_if(shown.rbegin(), shown.rend(), is_alike);
+      left_out[static_cast<std::size_t>(shown.rend() - last) - 1] += finding.count;
+    }
+  }
+  Findings result;
+  for (std::size_t i = 0; i < shown.size(); ++i) {
+    result.push_back(shown[i]);
+    if (left_out[i] == 0) continue;
+    result.push_back({shown[i].check, shown[i].level,
+                      fmt::format("{} more like {} (--all shows them)", left_out[i],
+                                  left_out[i] == 1 ? "this" : "these"),
+                      ""});
+  }
+  return result;
+}
+
 }  // namespace
 
 std::string doctor_text(const Findings& findings, const Terminal& terminal, bool all) {
@@ -53,7 +87,10 @@ std::string doctor_text(const Findings& findings, const Terminal& terminal, bool
   Findings shown = findings;
   std::stable_sort(shown.begin(), shown.end(),
                    [](const Finding& a, const Finding& b) { return a.level > b.level; });
-  if (!all) std::erase_if(shown, [](const Finding& one) { return one.level == Level::ok; });
+  if (!all) {
+    std::erase_if(shown, [](const Finding& one) { return one.level == Level::ok; });
+    shown = limit_findings(shown);
+  }
   std::string out;
   for (const Finding& finding : shown) {
     out +=

@@ -61,6 +61,9 @@ struct Record {
   // Why the record cannot be read completely although the holder lives (see parse_damaged_lease()).
   std::string problem{};
 
+  // False for a lease whose record is damaged: of that only the id, the owner and perhaps the GPUs
+  // are known.
+  bool is_readable() const { return problem.empty() || granted != TimePoint{}; }
   // When the lease will end by the run time that its request names.
   std::optional<TimePoint> expected_end() const;
 };

@@ -8,6 +8,8 @@
 
 #include "base/text.h"
 #include "base/users.h"
+#include "status/lease_end.h"
+#include "status/status_format.h"
 
 namespace berth {
 namespace {
@@ -204,6 +206,42 @@ std::string explain_wait(const Wait& wait, const Request& request, const HostVie
     text += gpu_list(join_text(indices, ",")) + reason;
   }
   return text.empty() ? "other tickets are ahead in the queue" : text;
+}
+
+std::string explain_unknown_start(const Wait& wait, const HostView& view, TimePoint now) {
+  constexpr std::size_t kMaxNamed = 2;
+  std::vector<std::string> reasons;
+  const auto add = [&](std::string reason) {
+    if (std::find(reasons.begin(), reasons.end(), reason) == reasons.end())
+      reasons.push_back(std::move(reason));
+  };
+  const auto describe_ticket = [&](const std::string& id) {
+    const Record* ticket = find_record(view.tickets, id);
+    return ticket == nullptr ? fmt::format("ticket {}", id) : describe_holder(*ticket);
+  };
+  for (const Blocker& blocker : wait.blockers) {
+    if (blocker.reason == BlockReason::reserved)
+      return fmt::format("it is behind {}", describe_ticket(blocker.ticket));
+  }
+  for (const Blocker& blocker : wait.blockers) {
+    for (const std::string& id : blocker.leases) {
+      const Record* lease = find_record(view.leases, id);
+      if (lease == nullptr) {  // a ticket that has started before in the simulation
+        add(fmt::format("the run time of {} is unknown", describe_ticket(id)));
+        continue;
+      }
+      const auto end = find_lease_end(*lease, now);
+      add(end && end->overdue
+              ? fmt::format("{} is {}", describe_holder(*lease), format_lease_end(*end, now))
+              : fmt::format("the end of {} is unknown", describe_holder(*lease)));
+    }
+  }
+  if (reasons.size() > kMaxNamed) {
+    const std::size_t more = reasons.size() - kMaxNamed;
+    reasons.resize(kMaxNamed);
+    return fmt::format("{}, and {} more", join_text(reasons, ", "), more);
+  }
+  return join_text(reasons, ", and ");
 }
 
 Error explain_impossible(const Impossible& impossible, const Request& request,

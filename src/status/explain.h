@@ -13,6 +13,10 @@ namespace berth {
 // shown.
 std::string explain_wait(const Wait& wait, const Request& request, const HostView& view);
 
+// Why the start of a ticket cannot be estimated: "chen (python eval.py) is 12m late, and the end of
+// tom (notebook) is unknown"; "it is behind ines (pretraining)", another ticket without a start. `wait`: StartEstimate::last_wait. Empty if explain_wait() says it.
+std::string explain_unknown_start(const Wait& wait, const HostView& view, TimePoint now);
+
 // An error of ErrorKind::impossible that says what was requested and what this host has: "no GPU
 // here has 90 GiB of memory (largest: 24 GiB)", "the request needs 9 GPUs, but this host has only
 // 4".

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <map>
 #include <string>
+#include <utility>
 
 namespace berth {
 namespace {
@@ -14,26 +15,31 @@ constexpr std::size_t kMaxSimulatedLeases = 256;
 constexpr int kMaxSteps = 128;
 constexpr std::chrono::nanoseconds kMaxRunTime = std::chrono::hours(24 * 365 * 100);
 
-// Turns the tickets that are granted now into leases, and removes them from the queue. Returns
-// their ids.
-std::vector<std::string> start_granted_tickets(PlanInput& input) {
-  std::vector<std::string> started;
+struct SimulationStep {
+  std::vector<std::string> started;  // ids of tickets
+  std::vector<Outcome> waiting;      // the outcomes of the other tickets
+};
+
+// Turns the tickets that are granted now into leases, and removes them from the queue.
+SimulationStep start_granted_tickets(PlanInput& input) {
+  SimulationStep step;
   std::vector<QueuedTicket> waiting;
-  const std::vector<Outcome> outcomes = plan(input);
+  std::vector<Outcome> outcomes = plan(input);
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     const QueuedTicket& ticket = input.tickets[i];
     if (!outcomes[i].grant) {
       waiting.push_back(ticket);
+      step.waiting.push_back(std::move(outcomes[i]));
       continue;
     }
     HeldLease lease{ticket.id,    outcomes[i].grant->uuids, ticket.request.memory, {},
                     std::nullopt, ticket.profiled_job};
     if (ticket.request.time) lease.ends = input.now + std::min(*ticket.request.time, kMaxRunTime);
     input.leases.push_back(std::move(lease));
-    started.push_back(ticket.id);
+    step.started.push_back(ticket.id);
   }
   input.tickets = std::move(waiting);
-  return started;
+  return step;
 }
 
 // Moves the time to the next expected end, and removes the leases that end then. False if there is
@@ -51,8 +57,8 @@ bool advance_to_next_end(PlanInput& input) {
 
 }  // namespace
 
-std::vector<std::optional<TimePoint>> estimate_starts(PlanInput input) {
-  std::vector<std::optional<TimePoint>> starts(input.tickets.size());
+std::vector<StartEstimate> estimate_starts(PlanInput input) {
+  std::vector<StartEstimate> starts(input.tickets.size());
   if (input.leases.size() > kMaxSimulatedLeases) return starts;
   if (input.tickets.size() > kMaxSimulatedTickets) input.tickets.resize(kMaxSimulatedTickets);
   std::map<std::string, std::size_t> positions;
@@ -61,11 +67,17 @@ std::vector<std::optional<TimePoint>> estimate_starts(PlanInput input) {
   for (HeldLease& lease : input.leases) {
     if (lease.ends && *lease.ends <= input.now) lease.ends.reset();
   }
-  start_granted_tickets(input);
+  SimulationStep last = start_granted_tickets(input);
+  bool has_next_end = true;
   for (int step = 0; step < kMaxSteps && !input.tickets.empty(); ++step) {
-    if (!advance_to_next_end(input)) break;
-    for (const std::string& id : start_granted_tickets(input)) starts[positions[id]] = input.now;
+    has_next_end = advance_to_next_end(input);
+    if (!has_next_end) break;
+    last = start_granted_tickets(input);
+    for (const std::string& id : last.started) starts[positions[id]].time = input.now;
   }
+  if (has_next_end) return starts;
+  for (Outcome& outcome : last.waiting)
+    starts[positions[outcome.ticket]].last_wait = std::move(outcome.wait);
   return starts;
 }
 

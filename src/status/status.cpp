@@ -31,7 +31,7 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
     input.tickets.push_back(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
   }
   const std::vector<Outcome> outcomes = plan(input);
-  const auto starts = estimate_starts(input);
+  const std::vector<StartEstimate> starts = estimate_starts(input);
   std::vector<TicketStatus> queue;
   for (std::size_t i = 0; i < outcomes.size(); ++i) {
     TicketStatus status;
@@ -40,7 +40,9 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
     const Outcome& outcome = outcomes[i];
     if (outcome.wait) {
       status.reason = explain_wait(*outcome.wait, status.record.request, view);
-      status.starts = starts[i] ? starts[i] : outcome.wait->expected_start;
+      status.starts = starts[i].time ? starts[i].time : outcome.wait->expected_start;
+      if (!status.starts && starts[i].last_wait)
+        status.start_unknown_reason = explain_unknown_start(*starts[i].last_wait, view, input.now);
     } else if (outcome.impossible) {
       status.reason = explain_impossible(*outcome.impossible, status.record.request, view).message;
     } else {

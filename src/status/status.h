@@ -26,6 +26,9 @@ struct TicketStatus {
   // Why it waits; one line. May have control characters, so printable() before it is shown.
   std::string reason;
   std::optional<TimePoint> starts;  // an estimate
+  // Why `starts` is unknown; empty if it is known, or if `reason` says it. As `reason`, not
+  // escaped.
+  std::string start_unknown_reason{};
 };
 
 struct Status {

@@ -119,6 +119,12 @@ const std::string& record_title(const Record& record) {
   return record.label.empty() ? record.command : record.label;
 }
 
+std::string label_and_command(const Record& record) {
+  if (!record.is_readable()) return "its record cannot be read (berth doctor)";
+  if (record.label.empty() || record.command.empty()) return record_title(record);
+  return fmt::format("{}: {}", record.label, record.command);
+}
+
 std::vector<GpuIndex> find_requested_gpus(const Request& request, const Status& status) {
   std::vector<GpuIndex> found;
   if (!request.uuids) return found;

@@ -50,6 +50,9 @@ std::string format_expected_start(const std::optional<TimePoint>& starts, TimePo
 // The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
 
+// "ViT large: python train.py": the label and the command, as far as there are any.
+std::string label_and_command(const Record& record);
+
 // The GPUs of the host that the request selects (--gpu); empty if it accepts any.
 std::vector<GpuIndex> find_requested_gpus(const Request& request, const Status& status);
 

@@ -2,6 +2,7 @@
 #include "status/status_json.h"
 
 #include <ctime>
+#include <utility>
 
 #include "base/json.h"
 #include "base/time_text.h"
@@ -25,11 +26,6 @@ Json process_json(const AttributedProcess& attributed) {
           {"lease", attributed.lease.empty() ? Json(nullptr) : Json(attributed.lease)}};
 }
 
-// Unix time in whole seconds.
-Json unix_seconds(TimePoint time) {
-  return std::chrono::floor<std::chrono::seconds>(time.time_since_epoch()).count();
-}
-
 Json indices_json(const std::vector<GpuIndex>& gpus) {
   Json indices = Json::array();
   for (const GpuIndex& index : gpus) indices.push_back(index_json(index));
@@ -39,7 +35,7 @@ Json indices_json(const std::vector<GpuIndex>& gpus) {
 Json next_free_json(const std::optional<NextFree>& next) {
   if (!next) return nullptr;
   return {{"gpus", indices_json(next->gpus)},
-          {"at", unix_seconds(next->at)},
+          {"at", format_iso_time(next->at)},
           {"source", to_string(next->source)}};
 }
 
@@ -47,22 +43,26 @@ Json lease_json(const Record& lease, const JsonLimits& limits) {
   const TimePoint now = std::chrono::system_clock::now();
   const auto idle = idle_since(lease, now);
   const auto end = find_lease_end(lease, now);
-  return {
-      {"id", lease.id},
-      {"user", user_name(lease.uid)},
-      {"pid", lease.pid},
-      {"holder", lease.holder == HolderKind::shell ? "shell" : "job"},
-      {"command", command_or_null(lease.command, user_name(lease.uid), limits.command_visibility)},
-      {"label", lease.label},
-      {"since", format_iso_time(lease.granted)},
-      {"ends", end ? unix_seconds(end->at) : Json(nullptr)},
-      {"ends_source", end ? Json(to_string(end->source)) : Json(nullptr)},
-      {"overdue", end && end->overdue},
-      {"exclusive", !lease.request.memory},
-      {"memory_mib", mib_or_null(lease.request.memory)},
-      {"job", lease.job.empty() ? Json(nullptr) : Json(lease.job)},
-      {"idle_s",
-       idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count()) : Json(nullptr)}};
+  const auto known = [&](Json value) {
+    return lease.is_readable() ? std::move(value) : Json(nullptr);
+  };
+  return {{"id", lease.id},
+          {"user", user_name(lease.uid)},
+          {"pid", known(lease.pid)},
+          {"holder", known(lease.holder == HolderKind::shell ? "shell" : "job")},
+          {"command",
+           known(command_or_null(lease.command, user_name(lease.uid), limits.command_visibility))},
+          {"label", known(lease.label)},
+          {"since", known(format_iso_time(lease.granted))},
+          {"ends", end ? Json(format_iso_time(end->at)) : Json(nullptr)},
+          {"ends_source", end ? Json(to_string(end->source)) : Json(nullptr)},
+          {"overdue", end && end->overdue},
+          {"exclusive", !lease.request.memory},
+          {"memory_mib", mib_or_null(lease.request.memory)},
+          {"job", job_or_null(lease.job, user_name(lease.uid), limits.command_visibility)},
+          {"idle_s", idle ? Json(std::chrono::floor<std::chrono::seconds>(now - *idle).count())
+                          : Json(nullptr)},
+          {"problem", lease.problem.empty() ? Json(nullptr) : Json(lease.problem)}};
 }
 
 Json ticket_json(const TicketStatus& ticket, const Status& status, const JsonLimits& limits) {
@@ -86,7 +86,9 @@ Json ticket_json(const TicketStatus& ticket, const Status& status, const JsonLim
       {"name", or_null(request.name)},
       {"gpus", request.uuids ? indices_json(find_requested_gpus(request, status)) : Json(nullptr)},
       {"reason", ticket.reason},
-      {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)}};
+      {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)},
+      {"start_unknown_reason",
+       ticket.start_unknown_reason.empty() ? Json(nullptr) : Json(ticket.start_unknown_reason)}};
 }
 
 Json queue_array(const Status& status, const JsonLimits& limits = {}) {

@@ -78,6 +78,10 @@ class ColumnGrower {
 void fit_compact(ColumnWidths& columns, std::size_t name, std::size_t width) {
   columns.bar = 0;
   columns.age = 0;
+  // The end of a lease matters more than these.
+  for (std::size_t* const column : {&columns.temperature, &columns.utilization}) {
+    if (total_width(columns) > width) *column = 0;
+  }
   ColumnGrower grower(columns, width - std::min(width, kMinJobWidth));
   grower.grow_fully(columns.age, 6);
   grower.grow_fully(columns.bar, 10);

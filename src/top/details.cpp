@@ -145,11 +145,17 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
   facts.add("", row.gpu->state_reason.reason, style_of(state));
   for (const Record& lease : row.host->leases) {
     if (!view.has_lease(lease.id)) continue;
-    facts.add("lease",
-              fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
-                          end_text(lease, RowDetail::leases, context.now).text,
-                          lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                          format_rough_duration(context.now - lease.granted), record_title(lease)));
+    if (!lease.is_readable()) {
+      facts.add("lease", fmt::format("{}, {}: {}", lease.id, user_name(lease.uid), lease.problem),
+                Style::warning);
+      continue;
+    }
+    facts.add(
+        "lease",
+        fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
+                    end_text(lease, RowDetail::leases, context.now).text,
+                    lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
+                    format_rough_duration(context.now - lease.granted), label_and_command(lease)));
   }
   for (const AttributedProcess& one : view.processes) {
     facts.add("process", process_text(one), one.is_stranger() ? Style::bad : Style::plain);
@@ -202,6 +208,12 @@ void add_end(FactList& facts, const Record& lease, const RenderContext& context)
 std::vector<StyledLine> lease_details(const Row& row, const RenderContext& context) {
   const Record& lease = *row.lease;
   FactList facts(context);
+  if (!lease.is_readable()) {
+    facts.add("user", user_name(lease.uid));
+    facts.add("problem", lease.problem, Style::warning);
+    facts.add("", "it counts as holding all GPUs that it may hold; see berth doctor");
+    return facts.take_lines();
+  }
   add_end(facts, lease, context);
   facts.add(lease.uuids.size() == 1 ? "GPU" : "GPUs", format_lease_gpus(lease, *row.host));
   facts.add("share", lease.request.memory
@@ -237,6 +249,9 @@ std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& cont
                                         format_rough_duration(*ticket.starts - context.now),
                                         format_local_time(*ticket.starts))
                           : "unknown");
+  facts.add("", ticket.start_unknown_reason.empty()
+                    ? ""
+                    : fmt::format("because {}", ticket.start_unknown_reason));
   facts.add("position", fmt::format("{} of {}", ticket.position, row.host->queue.size()));
   facts.add("waiting for", ticket.reason);
   add_record(facts, ticket.record, *row.host);

@@ -93,8 +93,17 @@ void add_user(StyledLine& line, std::optional<uid_t> uid, const RenderContext& c
            align_left(name, context.columns.user));
 }
 
+std::string held_time(const Record& lease, const RenderContext& context) {
+  return lease.is_readable() ? format_rough_duration(context.now - lease.granted)
+                             : std::string(kAbsent);
+}
+
 // The label and the command; only the command if there is no label.
 void add_title(StyledLine& line, const Record& record, const RenderContext& context) {
+  if (!record.is_readable()) {
+    line.add(Style::warning, gap() + label_and_command(record));
+    return;
+  }
   line.add(Style::plain, gap() + context.canvas.escape(record_title(record)));
   if (!record.label.empty()) {
     line.add(Style::dim, gap() + context.canvas.escape(record.command));
@@ -108,9 +117,7 @@ void add_compact_lease(StyledLine& line, const Record& lease, const RenderContex
   add_user(line, lease.uid, context);
   const StyledText end = end_text(lease, columns.detail, context.now);
   add_cell(line, end.style, align_left(end.text, columns.ends), columns.ends);
-  add_cell(line, Style::dim,
-           align_left(format_rough_duration(context.now - lease.granted), columns.age),
-           columns.age);
+  add_cell(line, Style::dim, align_left(held_time(lease, context), columns.age), columns.age);
   if (const auto idle = idle_since(lease, context.now)) {
     line.add(Style::warning, fmt::format("  idle {}", format_rough_duration(context.now - *idle)));
   }
@@ -174,8 +181,7 @@ StyledLine lease_line(const Row& row, const RenderContext& context) {
   add_cell(line, end.style, align_left(end.text, context.columns.ends), context.columns.ends);
   line.add(Style::dim, gap() + align_left(share, kShareWidth))
       .add(Style::dim,
-           fmt::format("  for {}", align_left(format_rough_duration(context.now - lease.granted),
-                                              context.columns.age)));
+           fmt::format("  for {}", align_left(held_time(lease, context), context.columns.age)));
   if (const auto idle = idle_since(lease, context.now)) {
     line.add(Style::warning, fmt::format("  idle {}", format_rough_duration(context.now - *idle)));
   }

@@ -102,7 +102,7 @@ def _wait_until_readable(descriptor: int) -> None:
 def _wait_for_lease_end(lists: RedisLists, gpu: str, mark: str) -> None:
     """Waits for the end of the lease, if there is one. Its bell has a reader as long as one of its holders runs."""
     lease = next((lease for one in berth.status() for lease in one.leases if lease.label == lease_label(mark)), None)
-    if lease is None:
+    if lease is None or lease.pid is None:
         return
     try:
         bell = os.open(os.path.join(_shared_folder.harbour_path(), f"bell-{lease.id}"), os.O_WRONLY | os.O_NONBLOCK)

@@ -96,7 +96,7 @@ def _is_below(end: int) -> Callable[[berth.Gpu], bool]:
 
 def locks() -> list[dict[str, int | str]]:
     """The locks of all users, one entry for each GPU, in the format of gpu_lock's files."""
-    return [{"user": lease.user, "time": int(lease.since.timestamp()), "id": gpu.index, "owner": lease.pid}
+    return [{"user": lease.user, "time": int(lease.since.timestamp()) if lease.since else 0, "id": gpu.index, "owner": lease.pid or 0}
             for gpu in berth.status() for lease in gpu.leases]
 
 

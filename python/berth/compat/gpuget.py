@@ -241,9 +241,11 @@ class GpuGet:
         else:
             print("There are no active GPUs.")
         for gpu_id, gpu in gpus.items():
-            for lease in gpu.leases:
-                print(_holder_line(gpu_id, lease.pid, format_time(lease.since)))
-            if not gpu.leases:
+            lines = [_holder_line(gpu_id, lease.pid, format_time(lease.since))
+                     for lease in gpu.leases if lease.pid is not None and lease.since is not None]
+            for line in lines:
+                print(line)
+            if not lines:
                 print(f"GPU {gpu_id} acquired by unknown process.")
         return 0
 
@@ -352,7 +354,8 @@ class RedisGpuGet(GpuGet):
 
 
 def _acquire_events(gpu: berth.Gpu) -> List[str]:
-    return [f"{format_time(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases]
+    return [f"{format_time(lease.since)}: GPU {gpu.index} acquired by PID {lease.pid}." for lease in gpu.leases
+            if lease.since is not None]
 
 
 def _is_running(pid: int) -> bool:

@@ -21,7 +21,7 @@ Action define_doctor(Flags& command, const CommandContext& /*context*/) {
     bool json = false;
   };
   auto options = std::make_shared<DoctorCommandOptions>();
-  command.add_flag("--all", options->all, "Also show the checks that are ok");
+  command.add_flag("--all", options->all, "Show every finding, and the checks that are ok");
   command.add_flag("--json", options->json, "Print JSON: all checks (see docs/json.md)");
   command.set_footer(
       "Checks the driver, the harbour and its contents, resource limits and /proc. Shows the\n"

@@ -207,6 +207,12 @@ std::string lease_line(const Record& lease, const std::string& described_at,
   const auto idle = idle_since(lease, now);
   const auto end = find_lease_end(lease, now);
   const std::string_view verb = end && end->overdue ? "" : "ends ";
+  if (!lease.is_readable()) {
+    const std::string text =
+        fmt::format("lease {}  {}  {}", lease.id, terminal.escape(user_name(lease.uid)),
+                    terminal.escape(label_and_command(lease)));
+    return terminal.paint(Style::warning, indent_and_truncate(text, kIndent, terminal)) + "\n";
+  }
   const std::string text =
       fmt::format("lease {}  {}{}  {}for {}  {}{}  pid {}  {}", lease.id,
                   lease.uid == ::geteuid() ? "*" : "", terminal.escape(user_name(lease.uid)),
@@ -214,7 +220,7 @@ std::string lease_line(const Record& lease, const std::string& described_at,
                   format_age(lease.granted, now),
                   idle ? fmt::format("idle for {}  ", format_age(*idle, now)) : "",
                   lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                  lease.pid, terminal.escape(record_title(lease)));
+                  lease.pid, terminal.escape(label_and_command(lease)));
   const bool is_unusual = idle || (end && end->overdue);
   return terminal.paint(is_unusual ? Style::warning : Style::notice,
                         indent_and_truncate(text, kIndent, terminal)) +

@@ -5,6 +5,7 @@
 #include <array>
 #include <fmt/format.h>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "base/users.h"
@@ -75,6 +76,9 @@ class TextTable {
     for (const std::size_t c : optional) {
       if (room_behind(columns_.size() - 1) < wanted) columns_[c].width = 0;
     }
+    // A column that does not fit is cut, and those behind it are left out.
+    for (std::size_t c = 0; c + 1 < columns_.size(); ++c)
+      columns_[c].width = std::min(columns_[c].width, room_behind(c));
     columns_.back().width = room_behind(columns_.size() - 1);
   }
 
@@ -174,18 +178,38 @@ Cell user_cell(const std::vector<const Record*>& leases, const Terminal& termina
   return {text, own ? Style::bold : Style::plain};
 }
 
-// "train.py"; "20 GiB, train.py" on a part of a GPU; "3 jobs, 58 GiB reserved".
-Cell job_cell(const std::vector<const Record*>& leases, const Terminal& terminal, TimePoint now) {
-  std::uint64_t reserved = 0;
+Bytes sum_reserved(const std::vector<const Record*>& leases) {
+  std::uint64_t sum = 0;
   for (const Record* lease : leases)
-    reserved = saturating_add(reserved, lease->request.memory.value_or(Bytes{}).count);
-  if (leases.size() > 1)
-    return {fmt::format("{} jobs, {} reserved", leases.size(), format_size(Bytes{reserved}))};
+    sum = saturating_add(sum, lease->request.memory.value_or(Bytes{}).count);
+  return Bytes{sum};
+}
+
+// "2 jobs, 58 GiB reserved: *ann 20 GiB, bob 38 GiB", the oldest first.
+std::string shared_job_text(std::vector<const Record*> leases, const Terminal& terminal) {
+  constexpr std::size_t kMaxNamed = 8;
+  std::sort(leases.begin(), leases.end(),
+            [](const Record* a, const Record* b) { return a->granted < b->granted; });
+  const std::size_t more = leases.size() > kMaxNamed + 1 ? leases.size() - kMaxNamed : 0;
+  const std::vector<const Record*> named(leases.begin(),
+                                         leases.end() - static_cast<std::ptrdiff_t>(more));
+  const std::string shares = join_text(named, ", ", [&](const Record* lease) {
+    return fmt::format("{} {}", marked_user(*lease, terminal),
+                       lease->request.memory ? format_size(*lease->request.memory) : "exclusive");
+  });
+  return fmt::format("{} jobs, {} reserved: {}{}", leases.size(), format_size(sum_reserved(leases)),
+                     shares, more > 0 ? fmt::format(" and {} more", more) : "");
+}
+
+// "train.py"; "20 GiB, train.py" on a part of a GPU.
+Cell job_cell(const std::vector<const Record*>& leases, const Terminal& terminal, TimePoint now) {
+  if (leases.size() > 1) return {shared_job_text(leases, terminal)};
+  const Bytes reserved = sum_reserved(leases);
   const auto idle = idle_since(*leases.front(), now);
   return {fmt::format("{}{}{}",
                       idle ? fmt::format("idle {}, ", format_rough_duration(now - *idle)) : "",
-                      reserved > 0 ? format_size(Bytes{reserved}) + ", " : "",
-                      terminal.escape(record_title(*leases.front()))),
+                      reserved.count > 0 ? format_size(reserved) + ", " : "",
+                      terminal.escape(label_and_command(*leases.front()))),
           idle ? Style::warning : Style::plain};
 }
 
@@ -228,12 +252,13 @@ TableRow gpu_row(const GpuStatus& gpu, const Status& status, const Terminal& ter
     add_reason(row, gpu, terminal);
     return row;
   }
-  const auto oldest =
-      std::min_element(leases.begin(), leases.end(),
-                       [](const Record* a, const Record* b) { return a->granted < b->granted; });
+  std::optional<TimePoint> oldest;
+  for (const Record* lease : leases) {
+    if (lease->is_readable()) oldest = std::min(oldest.value_or(lease->granted), lease->granted);
+  }
   const auto end = find_last_end(leases, now);
   row.cells.push_back(user_cell(leases, terminal));
-  row.cells.push_back({format_rough_duration(now - (*oldest)->granted)});
+  row.cells.push_back({oldest ? format_rough_duration(now - *oldest) : std::string(kAbsent)});
   row.cells.push_back({end ? format_lease_end(*end, now) : std::string(kAbsent),
                        end && end->overdue ? Style::bad : Style::plain});
   row.cells.push_back(job_cell(leases, terminal, now));
@@ -274,7 +299,7 @@ std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoin
                      {marked_user(record, terminal), is_own(record) ? Style::bold : Style::plain},
                      {format_rough_duration(now - record.since)},
                      {terminal.escape(format_request(record.request, status))},
-                     {terminal.escape(record_title(record))}}});
+                     {terminal.escape(label_and_command(record))}}});
   }
   return TextTable({{"  #", true},
                     {"STARTS"},
@@ -282,25 +307,31 @@ std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoin
                     {"WAITS", true},
                     {"REQUEST"},
                     {"JOB"}},
-                   std::move(rows), {}, terminal)
+                   std::move(rows), {3}, terminal)
       .render();
 }
 
 // "1. k3f9a2mx  starts in about 40m  waits 3h 12m  bob  2 GPUs, 30m  python train.py  pid 4711",
-// with the job on a line of its own if the terminal is too narrow, and the reason of the wait
-// below.
+// with the job, and if need be the request, on a line of its own if the terminal is too narrow, and
+// the reason of the wait below.
 std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
                          TimePoint now) {
   constexpr std::size_t kTicketIndent = 5;
   const Record& record = ticket.record;
   const std::string start = format_expected_start(ticket.starts, now);
-  std::string head = fmt::format(
-      "  {}. {}  {}{}waits {}  {}  {}", ticket.position, record.id, start,
-      start.empty() ? "" : "  ", format_rough_duration(now - record.since),
-      marked_user(record, terminal), terminal.escape(format_request(record.request, status)));
+  std::string head =
+      fmt::format("  {}. {}  {}  waits {}  {}", ticket.position, record.id,
+                  start.empty() ? "start unknown" : start,
+                  format_rough_duration(now - record.since), marked_user(record, terminal));
+  const std::string request = terminal.escape(format_request(record.request, status));
   const std::string pid = fmt::format("  pid {}", record.pid);
-  std::string job = terminal.escape(record_title(record));
+  std::string job = terminal.escape(label_and_command(record));
   const std::size_t width = terminal.width.value_or(~0UL);
+  if (display_width(head) + display_width(request) + 2 <= width) {
+    head += "  " + request;
+  } else {
+    job = fmt::format("{}{}{}", request, job.empty() ? "" : "  ", job);
+  }
   if (display_width(head) + display_width(job) + pid.size() + 2 <= width) {
     head += "  " + std::exchange(job, "") + pid;
   }
@@ -311,10 +342,14 @@ std::string ticket_lines(const TicketStatus& ticket, const Status& status, const
     job = truncate_text(job, width > used ? width - used : 0, terminal.charset) + pid;
     out += std::string(kTicketIndent, ' ') + terminal.paint(style, job) + "\n";
   }
-  return out +
-         terminal.paint(Style::dim,
-                        wrap_text(terminal.escape(ticket.reason), terminal.width, kTicketIndent)) +
-         "\n";
+  const auto add_note = [&](const std::string& text) {
+    const std::string note = wrap_text(terminal.escape(text), terminal.width, kTicketIndent);
+    out += terminal.paint(Style::dim, note) + "\n";
+  };
+  add_note(ticket.reason);
+  if (!ticket.start_unknown_reason.empty())
+    add_note(fmt::format("start unknown, because {}", ticket.start_unknown_reason));
+  return out;
 }
 
 std::string ticket_list(const Status& status, const Terminal& terminal, TimePoint now) {
