@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 #include <optional>
 #include <poll.h>
+#include <set>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,12 +20,14 @@
 #include "base/descriptors.h"
 #include "base/process.h"
 #include "base/rate_limiter.h"
+#include "base/read_file.h"
 #include "base/signals.h"
 #include "base/simulation.h"
 #include "devices/driver.h"
 #include "harbour/bell.h"
 #include "lease/lease_history.h"
 #include "run/sampler.h"
+#include "status/status.h"
 
 namespace berth {
 namespace {
@@ -55,13 +58,15 @@ void close_all_but(std::vector<int> kept) {
   ::close_range(from, ~0U, 0);
 }
 
+// See Keeper: what it writes to `pipe`.
+constexpr char kDelivered = '!';
+constexpr char kNotDelivered = '-';
+
+// Waits until the parent has closed the pipe. The last of its bytes counts.
 bool was_delivered(int pipe) {
-  char byte = 0;
-  ssize_t got = 0;
-  do {
-    got = ::read(pipe, &byte, 1);
-  } while (got < 0 && errno == EINTR);
-  return got == 1;
+  constexpr std::size_t kMaxBytes = 16;
+  const auto text = read_to_end(pipe, kMaxBytes);
+  return text && text->ends_with(kDelivered);
 }
 
 enum class HoldEnd : std::uint8_t { owner_ended, released };
@@ -104,22 +109,36 @@ HoldEnd hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Pro
   }
 }
 
-// Holds the lease for one owner after the other. `since_ticks`: when this process was started,
-// which is before the first owner got the GPUs.
-void hold_until_owners_end(Lease& lease, LeaseOwners& owners, std::uint64_t since_ticks,
-                           SignalQueue& signals, Probe* probe, std::optional<Sampler>& sampler) {
+// The processes of this user that wait for GPUs, or have a lease other than this one.
+std::set<pid_t> find_busy_processes(Lease& lease) {
+  std::set<pid_t> busy;
+  const auto contents = read_contents(lease.harbour());
+  if (!contents) return busy;
+  for (const auto* records : {&contents->leases, &contents->tickets}) {
+    for (const Record& one : *records) {
+      const bool is_ours = one.uid == ::geteuid() && one.pid_namespace == pid_namespace();
+      if (is_ours && one.id != lease.id()) busy.insert(one.pid);
+    }
+  }
+  return busy;
+}
+
+// Holds the lease for one owner after the other.
+void hold_until_owners_end(Lease& lease, LeaseOwners& owners, SignalQueue& signals, Probe* probe,
+                           std::optional<Sampler>& sampler) {
   OwnerProcess owner = std::move(owners.first);
   while (hold_until_owner_ends(lease, owner.handle.get(), signals, probe, sampler) ==
          HoldEnd::owner_ended) {
+    if (owners.successors.empty() && !owners.orphans_since) return;
     const bool used = sampler && sampler->usage().samples_on_gpu > 0;
-    auto next = take_next_owner(owners, owner, since_ticks, used);
+    auto next = take_next_owner(owners, owner, used, find_busy_processes(lease));
     if (!next) return;
     owner = std::move(*next);
   }
 }
 
-// The child's main function. `pipe` is readable when the parent has delivered the lease, and closed
-// without a byte if it could not.
+// The child's main function. `pipe` is closed when the parent has delivered the lease, or could
+// not.
 [[noreturn]] void run_keeper(Lease& lease, LeaseOwners& owners, SignalQueue& signals, int pipe) {
   detach_from_caller("berth-keeper");
   if (RedisHostStore* store = lease.harbour().store()) store->disconnect();
@@ -138,10 +157,8 @@ void hold_until_owners_end(Lease& lease, LeaseOwners& owners, std::uint64_t sinc
     ::_exit(0);
   }
   record(Ending::running);
-  const auto self = read_process_stat(::getpid());
   const auto probe = open_driver();
-  hold_until_owners_end(lease, owners, self ? self->start_ticks : 0, signals,
-                        probe ? probe->get() : nullptr, sampler);
+  hold_until_owners_end(lease, owners, signals, probe ? probe->get() : nullptr, sampler);
   if (probe) (*probe)->close_session();
   lease.release();
   record(Ending::released);
@@ -205,9 +222,11 @@ Result<Keeper> Keeper::start(Lease& lease, LeaseOwners& owners) {
 }
 
 void Keeper::confirm_delivery() {
-  const char byte = '!';
-  (void)!::write(pipe_.get(), &byte, 1);
-  pipe_.reset();
+  (void)!::write(pipe_.get(), &kDelivered, 1);
+}
+
+void Keeper::revoke_delivery() {
+  (void)!::write(pipe_.get(), &kNotDelivered, 1);
 }
 
 }  // namespace berth

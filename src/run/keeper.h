@@ -13,10 +13,13 @@ class Keeper {
   // bell. The lease ends when the last of its owners ends, or by `berth release`.
   static Result<Keeper> start(Lease& lease, LeaseOwners& owners);
 
-  // The shell has received the lease. If this is never called (berth was killed, or the reader of
-  // its output is gone), the keeper releases the lease at once: a lease that was not delivered does
-  // not stay granted.
+  // The shell has received the lease, or receives it now. The keeper waits until this object is
+  // gone, or this process has ended. If this was not called by then (berth was killed, or the
+  // reader of its output is gone), the keeper releases the lease at once: a lease that was not
+  // delivered does not stay granted.
   void confirm_delivery();
+  // The shell has not received it after all.
+  void revoke_delivery();
 
  private:
   explicit Keeper(UniqueFd pipe) : pipe_(std::move(pipe)) {}

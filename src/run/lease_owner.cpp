@@ -2,17 +2,17 @@
 #include "run/lease_owner.h"
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <set>
 #include <string_view>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/process.h"
+#include "base/read_file.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
@@ -29,21 +29,6 @@ OwnerProcess open_owner(pid_t pid, const ProcessStat& stat) {
   return {pid, open_process(pid), stat.name, stat.group, stat.session};
 }
 
-// The whole contents of a file in /proc/PID; nullopt if it cannot be read.
-std::optional<std::string> read_proc_file(pid_t pid, std::string_view file) {
-  const UniqueFd opened(
-      ::open(fmt::format("/proc/{}/{}", pid, file).c_str(), O_RDONLY | O_CLOEXEC));
-  if (!opened) return std::nullopt;
-  std::string text;
-  std::array<char, 4096> buffer{};
-  for (;;) {
-    const auto got = ::read(opened.get(), buffer.data(), buffer.size());
-    if (got < 0) return std::nullopt;
-    if (got == 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(got));
-  }
-}
-
 // Whether both processes run the same file with the same arguments and, as far as /proc shows it,
 // from the same exec. (exec puts random addresses into the auxiliary vector; a fork keeps them.)
 bool is_same_program(pid_t a, pid_t b) {
@@ -52,10 +37,13 @@ bool is_same_program(pid_t a, pid_t b) {
   if (::stat(fmt::format("/proc/{}/exe", a).c_str(), &of_a) != 0) return false;
   if (::stat(fmt::format("/proc/{}/exe", b).c_str(), &of_b) != 0) return false;
   if (!is_same_file(of_a, of_b)) return false;
-  const auto arguments = read_proc_file(a, "cmdline");
-  if (!arguments || arguments != read_proc_file(b, "cmdline")) return false;
-  const auto vector_a = read_proc_file(a, "auxv");
-  const auto vector_b = read_proc_file(b, "auxv");
+  const auto read = [](pid_t pid, std::string_view file) {
+    return read_proc_file(fmt::format("/proc/{}/{}", pid, file).c_str());
+  };
+  const auto arguments = read(a, "cmdline");
+  if (!arguments || arguments != read(b, "cmdline")) return false;
+  const auto vector_a = read(a, "auxv");
+  const auto vector_b = read(b, "auxv");
   return !vector_a || !vector_b || vector_a == vector_b;
 }
 
@@ -203,23 +191,53 @@ void add_successor(LeaseOwners& owners, std::optional<OwnerProcess> process) {
   if (!is_known) owners.successors.push_back(std::move(*process));
 }
 
-bool was_left_behind(const ProcessStat& process, const OwnerProcess& owner) {
-  const bool is_relative =
-      owner.pid == owner.session ? process.session == owner.session : process.group == owner.group;
-  if (!is_relative) return false;
+// When the child of `owner` was started through which this process was called.
+std::uint64_t find_call_time(const OwnerProcess& owner) {
+  const auto self = read_process_stat(::getpid());
+  auto earliest = self ? self->start_ticks : 0;
+  for (auto stat = self; stat && stat->parent > 0; stat = read_process_stat(stat->parent)) {
+    earliest = std::min(earliest, stat->start_ticks);
+    if (stat->parent == owner.pid) return earliest;
+  }
+  return self ? self->start_ticks : 0;
+}
+
+enum class Kinship : std::uint8_t { group, session };
+
+// Whether the process has lost its parent, and is in the group of `owner` (or in its session).
+bool was_left_behind(const ProcessStat& process, const OwnerProcess& owner, Kinship kinship) {
+  const bool in_session = kinship == Kinship::session || owner.pid == owner.session;
+  if (in_session ? process.session != owner.session : process.group != owner.group) return false;
   if (process.parent == 1) return true;
   const auto parent = read_process_stat(process.parent);
   return !parent || parent->session != process.session;
 }
 
-std::optional<OwnerProcess> find_orphan(const OwnerProcess& owner, std::uint64_t since_ticks) {
+// `vanished` is set if a process ended while this looked: it may have started another one.
+std::optional<OwnerProcess> find_orphan_once(const LeaseOwners& owners, const OwnerProcess& ended,
+                                             const std::set<pid_t>& busy, Kinship kinship,
+                                             bool& vanished) {
   for (const pid_t pid : list_processes()) {
     const auto stat = read_process_stat(pid);
-    if (!stat || stat->start_ticks < since_ticks || !was_left_behind(*stat, owner)) continue;
+    vanished = vanished || !stat;
+    if (!stat || stat->start_ticks < *owners.orphans_since || busy.contains(pid)) continue;
+    if (!was_left_behind(*stat, ended, kinship)) continue;
     OwnerProcess orphan = open_owner(pid, *stat);
     const auto again = read_process_stat(pid);
-    if (!orphan.handle || !again || again->start_ticks != stat->start_ticks) continue;
-    if (!has_ended(orphan.handle)) return orphan;
+    const bool is_same = orphan.handle && again && again->start_ticks == stat->start_ticks;
+    if (is_same && !has_ended(orphan.handle)) return orphan;
+    vanished = true;
+  }
+  return std::nullopt;
+}
+
+std::optional<OwnerProcess> find_orphan(const LeaseOwners& owners, const OwnerProcess& ended,
+                                        const std::set<pid_t>& busy, Kinship kinship) {
+  constexpr int kMaxTries = 3;
+  bool vanished = true;
+  for (int i = 0; i < kMaxTries && vanished; ++i) {
+    vanished = false;
+    if (auto orphan = find_orphan_once(owners, ended, busy, kinship, vanished)) return orphan;
   }
   return std::nullopt;
 }
@@ -259,7 +277,7 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
     parent = find_parent(*process, output);
   }
   LeaseOwners owners{is_file ? std::move(caller) : std::move(*process)};
-  owners.followed_by_orphans = true;
+  owners.orphans_since = find_call_time(owners.first);
   add_successor(owners, is_file ? std::move(process) : std::move(caller));
   add_successor(owners, std::move(parent));
   add_successor(owners, find_reader_of(owners.first));
@@ -270,17 +288,21 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
 }
 
 std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
-                                            std::uint64_t since_ticks, bool used) {
-  if (owners.followed_by_orphans) {
-    if (auto orphan = find_orphan(ended, since_ticks)) return orphan;
-  }
+                                            bool used, const std::set<pid_t>& busy) {
+  const auto take_orphan = [&](Kinship kinship) {
+    auto orphan = owners.orphans_since ? find_orphan(owners, ended, busy, kinship) : std::nullopt;
+    if (orphan) owners.is_with_orphan = true;
+    return orphan;
+  };
+  if (auto orphan = take_orphan(Kinship::group)) return orphan;
   if (used) return std::nullopt;
   while (!owners.successors.empty()) {
     OwnerProcess next = std::move(owners.successors.front());
     owners.successors.erase(owners.successors.begin());
     if (!has_ended(next.handle)) return next;
   }
-  return std::nullopt;
+  if (owners.is_with_orphan) return std::nullopt;
+  return take_orphan(Kinship::session);
 }
 
 }  // namespace berth

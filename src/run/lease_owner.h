@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -36,8 +37,10 @@ struct LeaseOwners {
   OwnerProcess first;
   // Processes that the number of the GPU may have been passed on to, the nearest first.
   std::vector<OwnerProcess> successors{};
-  // Whether processes that an owner has left behind in its process group own the lease next.
-  bool followed_by_orphans = false;
+  // If set, processes that an owner leaves behind can own the lease next. They were started no
+  // earlier than this: in clock ticks since the host started, as in ProcessStat.
+  std::optional<std::uint64_t> orphans_since{};
+  bool is_with_orphan = false;  // such a process owns the lease, or has owned it
 };
 
 // The owners of a lease whose GPU is printed for a script, which may call berth through programs
@@ -50,10 +53,12 @@ struct LeaseOwners {
 // that stays would know of the lease.
 Result<LeaseOwners> find_output_owners(std::string_view remedy);
 
-// The next owner, after `ended` has ended, or nullopt: a process of the group of `ended` (of its
-// session, if it led that) that was started after `since_ticks` (see ProcessStat) and has lost its
-// parent; otherwise, if the lease's GPUs were not `used` yet, the next of the successors.
+// The next owner, after `ended` has ended; nullopt: the lease ends. In this order: a process that
+// has lost its parent and is in the group of `ended` (in its session, if `ended` led that); and, if
+// the lease's GPUs were not `used` yet, the next of the successors, or a process that `ended` left
+// behind in another group of its session, as shells with job control do. Not a process in `busy`:
+// one that waits for GPUs or has a lease of its own.
 std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
-                                            std::uint64_t since_ticks, bool used);
+                                            bool used, const std::set<pid_t>& busy);
 
 }  // namespace berth

@@ -221,15 +221,15 @@ class SuccessionTest : public testing::Test {
 TEST_F(SuccessionTest, an_unused_lease_goes_on_with_the_next_process_that_runs) {
   end(children_[0]);
   end(children_[1]);
-  const auto next = take_next_owner(owners_, owners_.first, 0, false);
+  const auto next = take_next_owner(owners_, owners_.first, false, {});
   ASSERT_TRUE(next);
   EXPECT_EQ(next->pid, children_[2]);
-  EXPECT_FALSE(take_next_owner(owners_, *next, 0, false));
+  EXPECT_FALSE(take_next_owner(owners_, *next, false, {}));
 }
 
 TEST_F(SuccessionTest, a_used_lease_ends_with_its_owner) {
   end(children_[0]);
-  EXPECT_FALSE(take_next_owner(owners_, owners_.first, 0, true));
+  EXPECT_FALSE(take_next_owner(owners_, owners_.first, true, {}));
 }
 
 TEST(LeaseOwnerTest, rejects_invalid_pids) {

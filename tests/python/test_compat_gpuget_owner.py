@@ -1,6 +1,7 @@
 """Whose is the lease of GPU.py --get, if the script calls it through other programs: no number without a lease that lasts."""
 
 import os
+import re
 import socket
 import subprocess
 
@@ -128,23 +129,82 @@ sort got-a got-b""")
         pass
 
 
-LAUNCHER = "read G < <({get}); echo $G; (read -r line < go; GPU.py --release $G) &"
+# Each writes "ok" to the FIFO "got" when the job has its number, so that the launcher ends after that.
+LAUNCHERS = {
+    "process substitution": ["bash", "--norc", "-c", "read G < <(GPU.py --get); job.sh $G &"],
+    "timeout": ["bash", "--norc", "-c", "read G < <(timeout 60 GPU.py --get); job.sh $G &"],
+    "pipe": ["bash", "--norc", "-c", "GPU.py --get | (read G; job.sh $G) & read -r line < got"],
+    "pipe of a subshell": ["bash", "--norc", "-c", "(timeout 60 GPU.py --get | xargs -n1 job.sh) & read -r line < got"],
+    "job control": ["bash", "--norc", "-c", "set -m; G=$(GPU.py --get); job.sh $G & read -r line < got"],
+    "group": [PYTHON, "-c", "import os\nnumber = os.popen('GPU.py --get').read().strip()\nif os.fork() == 0:\n    os.setpgid(0, 0)\n"
+              "    os.execlp('job.sh', 'job.sh', number)\nopen('got').readline()"],
+}
 
 
 @pytest.mark.each_harbour
-@pytest.mark.parametrize("get", ["GPU.py --get", "timeout 60 GPU.py --get"])
-def test_a_launcher_that_ends(managed, jobs, get):
+@pytest.mark.parametrize("way", LAUNCHERS)
+def test_a_launcher_that_ends(managed, jobs, way):
     """The job that it has left behind has the GPU, and releases it."""
-    os.mkfifo(managed.folder / "go")
-    launcher = jobs.start("bash", "--norc", "-c", LAUNCHER.format(get=get), cwd=managed.folder)
+    for name in ("go", "got"):
+        os.mkfifo(managed.folder / name)
+    job = managed.folder / "tools" / "job.sh"
+    job.write_text("#!/bin/bash\necho $1\n(echo ok > got) &\nread -r line < go\nGPU.py --release $1\n")
+    job.chmod(0o755)
+    launcher = jobs.start(*LAUNCHERS[way], cwd=managed.folder)
+    if "got" not in LAUNCHERS[way][-1]:
+        (managed.folder / "got").read_text()
     assert launcher.process.wait() == 0
     with open(managed.folder / "go", "w"):  # opens once the job waits for it
         assert launcher.out == "0\n"
         assert state_of(managed, 0) == "leased"
         _, lines = shell(managed, jobs, "G=$(GPU.py --get); echo $G; GPU.py --release $G")
         assert lines == ["1", "GPU 1 released."]
-    eventually(lambda: state_of(managed, 0) == "free", "the release")
-    assert "GPU 0 released.\n" in launcher.out
+    eventually(lambda: "GPU 0 released.\n" in launcher.out, "the release")
+    assert state_of(managed, 0) == "free"
+
+
+def test_a_job_that_waits_itself_is_not_what_another_one_left_behind(managed, jobs):
+    """The jobs of a launcher that has ended, on one GPU: each gets it when the one before ends, without a release."""
+    managed.use("1x24GiB")
+    assert good(managed.run("GPU.py", "--redis-manage-all", "--force")) == "1\n"
+    job = "(echo >> started; G=$(GPU.py --get); echo $G; until [ -e go ]; do sleep 0.05; done) &"
+    launcher = jobs.start("bash", "--norc", "-c", f"{job}\nuntil [ -e next ]; do sleep 0.05; done\n{job}\n{job}", cwd=managed.folder)
+    eventually(lambda: launcher.out == "0\n", "the first job")
+    (managed.folder / "next").touch()
+    assert launcher.process.wait() == 0
+    eventually(lambda: len(managed.status()["queue"]) == 2, "the other jobs in the queue")
+    (managed.folder / "go").touch()
+    eventually(lambda: launcher.out == "0\n" * 3, "all jobs")
+    eventually(lambda: state_of(managed, 0) == "free", "the end of the last lease")
+
+
+def calls_after_the_keeper_started(trace):
+    """Each system call of a trace behind the last fork, as (name, which of that name)."""
+    names = re.findall(r"^(\w+)\(", trace, re.MULTILINE)
+    start = max(i for i, name in enumerate(names) if name in ("clone", "clone3", "fork", "vfork"))
+    return [(name, names[:i + 1].count(name)) for i, name in enumerate(names) if i > start]
+
+
+@pytest.mark.parametrize("flags", ["--compat gpuget", "--for $$"])
+def test_berth_is_killed_while_it_prints(managed, jobs, flags):
+    """Before each system call: no script has a number without a lease."""
+    command = f"berth acquire --no-wait --print ids {flags}"
+    trace = managed.folder / "trace"
+    job, _ = shell(managed, jobs, f"G=$(strace -o {trace} {command})")
+    calls = calls_after_the_keeper_started(trace.read_text())
+    assert "write" in dict(calls) and len(calls) >= 4, calls
+    ends_with(managed, job)
+    printed = 0
+    for name, number in calls:
+        inject = f"strace -o /dev/null -e trace={name} -e inject={name}:signal=SIGKILL:when={number}"
+        job, lines = shell(managed, jobs, f'G=$({inject} {command})\necho "<$G>"')
+        assert lines in (["<>"], ["<0>"])
+        if lines == ["<0>"]:
+            printed += 1
+            assert state_of(managed, 0) == "leased", (name, number)
+        assert job.end() == 0
+        eventually(lambda: state_of(managed, 0) == "free", "the end of the shell's lease")
+    assert printed > 0
 
 
 def test_a_job_that_was_left_behind_and_killed(managed, jobs):

@@ -15,6 +15,7 @@ import datetime
 import os
 import re
 import subprocess
+import sys
 from typing import Callable, Dict, List, NoReturn, Optional, Sequence, Tuple
 
 import berth
@@ -372,7 +373,11 @@ def _release_leases(gpu: berth.Gpu, gpu_id: str) -> int:
     """Releases the user's own leases on the GPU. If root has none there, releases those of all users."""
     own = any(lease.user == _shared_folder.user_name(os.getuid()) for lease in gpu.leases)
     others = [] if own or os.getuid() != 0 else [lease.id for lease in gpu.leases]
-    return subprocess.run([berth.program(), "release", *(others or [gpu_id])], stdout=subprocess.DEVNULL).returncode
+    result = subprocess.run([berth.program(), "release", *(others or [gpu_id])], stdout=subprocess.DEVNULL,
+                            stderr=subprocess.PIPE, text=True, errors="replace")
+    if result.returncode != 0:  # else it names the lease, of which a script of GPUGET knows nothing
+        sys.stderr.write(result.stderr)
+    return result.returncode
 
 
 def _holder_line(gpu_id: str, pid: int, since: str) -> str:

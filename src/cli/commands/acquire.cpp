@@ -2,12 +2,14 @@
 #include "lease/acquire.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <fmt/format.h>
 #include <memory>
+#include <poll.h>
 #include <set>
 #include <string>
 #include <time.h>
@@ -183,6 +185,14 @@ void print_hint() {
       "eval \"$(berth acquire)\"");
 }
 
+// Waits until a write does not block. False if it will fail: the reader of a pipe is gone.
+bool wait_until_writable(int file) {
+  pollfd output{file, POLLOUT, 0};
+  while (::poll(&output, 1, -1) < 0 && errno == EINTR) {
+  }
+  return output.revents == POLLOUT;
+}
+
 Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
   const bool unnamed_auto = options.request->auto_memory && options.request->job.empty();
   // A default of the configuration, which is meant for commands. A shell has no job type.
@@ -231,12 +241,16 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
   // A shell that reads the output continues, perhaps with its prompt, as soon as it has it.
   const bool has_reader = ::isatty(STDOUT_FILENO) == 0;
   if (has_reader) print_notice(lease, owner);
+  // The keeper is told first: if this process is killed now, a script may hold a lease that it does
+  // not know of, until the script ends, but no script gets GPUs without a lease.
+  if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
   print(format_output(lease, options));
-  // If the reader is gone, the keeper releases the lease, and run_program() reports the error.
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
     if (!has_reader) print_notice(lease, owner);
     if (!has_reader && options.format == "shell") print_hint();
+  } else {
+    keeper->revoke_delivery();  // and run_program() reports the error
   }
   return 0;
 }
