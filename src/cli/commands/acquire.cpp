@@ -286,6 +286,8 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   command.add_choice("--compat", "gpuget|gpuselect", "Owner as scripts of this tool need it",
                      options->compat);
   command.set_group("Options");
+  command.set_argument_remedy(
+      "to lease several GPUs, write -n 2; to run a command: berth run -- COMMAND");
   command.set_footer(
       "The lease belongs to the calling shell or script. It ends when that process ends, or with\n"
       "'berth release'. All commands of that shell use the same GPUs. If no lease is granted,\n"
