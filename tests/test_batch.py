@@ -846,7 +846,10 @@ def test_what_takes_longest_comes_first_once_it_is_known(batch):
     assert batch.run("--mem", "auto", "jobs.txt").returncode == 0
     (batch.folder / "ran").unlink()
     batch.write("./short", "./short", "./long", "./long")
-    assert batch.run("--mem", "auto", "-j", "1", "jobs.txt").returncode == 0
+    result = batch.run("--mem", "auto", "-j", "1", "jobs.txt")
+    assert result.returncode == 0
+    assert re.search(r" \[3/4\] started on GPU 0 \(\S+ GiB reserved: up to \S+ GiB in 1 earlier run, plus 10%\): ./long$",
+                     result.stderr, re.M)
     assert batch.ran() == ["long", "long", "short", "short"]
     (batch.folder / "ran").unlink()
     assert batch.run("--mem", "auto", "-j", "1", "--in-order", "jobs.txt").returncode == 0

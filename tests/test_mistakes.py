@@ -51,6 +51,19 @@ def test_no_guess_for_a_short_flag(server, flag):
     assert_one_line_error(server.berth("run", flag, "--", "true"), 64, f"unknown option '{flag}'", "'berth run --help'")
 
 
+@pytest.mark.parametrize("words, remedy", [
+    (["--json", "status"], "berth status --json"), (["-n", "2", "run", "--", "true"], "berth run -n"), (["--jsno", "x"], "berth --help"),
+    (["acquire", "2"], "-n 2"), (["acquire", "--", "python", "train.py"], "berth run -- COMMAND"),
+    (["config", "set", "mem", "auto"], "~/.config/berth.toml"), (["serve", "--host", "0.0.0.0"], "did you mean --listen?"),
+    (["run", "2", "true"], "-n 2"),
+], ids=repr)
+def test_words_in_the_wrong_place(server, words, remedy):
+    result = server.berth(*words)
+    if words[0] == "acquire":  # its output is for eval, which fails then
+        result.stdout = result.stdout.replace("(exit 64)\n", "")
+    assert_one_line_error(result, 127 if words[0] == "run" else 64, remedy)
+
+
 def test_a_flag_without_its_value(server):
     assert_one_line_error(server.berth("run", "--timeout", "--", "true"), 64, "--timeout needs a value\n")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, fields
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Optional, TypeVar, Union
 
 from . import _native
@@ -90,10 +90,8 @@ class Ticket:
     """The estimated start; None if it is unknown."""
 
 
-def _parse_time(time: Union[str, float, None]) -> Optional[datetime]:
-    if isinstance(time, (int, float)):  # in seconds since 1970
-        return datetime.fromtimestamp(time, timezone.utc)
-    return None if time is None else datetime.fromisoformat(time.replace("Z", "+00:00"))
+def _parse_time(text: Optional[str]) -> Optional[datetime]:
+    return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
 def _build(kind: type[T], values: dict[str, Any], **changes: Any) -> T:

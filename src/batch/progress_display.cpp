@@ -47,14 +47,14 @@ void ProgressDisplay::print_line(Style style, const std::string& text) {
   print_error(fmt::format("{}{}\n", time, terminal.paint(style, terminal.escape(text))));
 }
 
-void ProgressDisplay::show_started(const BatchLine& line, const std::string& gpus,
-                                   unsigned attempt) {
+void ProgressDisplay::show_started(const BatchLine& line, const RunEvent& grant, unsigned attempt) {
   reason_.clear();
   if (is_live()) return;
   const std::string again = attempt > 1 ? fmt::format(" again (attempt {})", attempt) : "";
+  const std::string memory = grant.text.empty() ? "" : fmt::format(" ({})", grant.text);
   print_line(Style::plain,
-             fmt::format("{} started{} on {}: {}", format_position(line.number, total_), again,
-                         gpu_list(gpus), line.command));
+             fmt::format("{} started{} on {}{}: {}", format_position(line.number, total_), again,
+                         gpu_list(grant.gpus), memory, line.command));
 }
 
 void ProgressDisplay::show_ended(const BatchLine& line, const LineResult& result, bool again) {

@@ -11,6 +11,7 @@
 #include "batch/joblog.h"
 #include "batch/lines.h"
 #include "batch/progress.h"
+#include "batch/run_event_parser.h"
 
 namespace berth::batch {
 
@@ -23,7 +24,7 @@ class ProgressDisplay {
 
   // Whether stderr is a terminal: then call update() every second.
   bool is_live() const;
-  void show_started(const BatchLine& line, const std::string& gpus, unsigned attempt);
+  void show_started(const BatchLine& line, const RunEvent& grant, unsigned attempt);
   void show_ended(const BatchLine& line, const LineResult& result, bool again);
   void show_notice(const std::string& text);
   void show_notice(const BatchLine& line, const std::string& text);

@@ -22,8 +22,8 @@ std::optional<RunEvent> parse_line(std::string_view line) {
   }
   if (event == "notice") return RunEvent{RunEvent::Kind::notice, string_field(json, "text")};
   if (event == "granted") {
-    return RunEvent{
-        RunEvent::Kind::granted, {}, string_field(json, "lease"), string_field(json, "gpus")};
+    return RunEvent{RunEvent::Kind::granted, string_field(json, "reserved"),
+                    string_field(json, "lease"), string_field(json, "gpus")};
   }
   if (event == "ended") {
     return RunEvent{RunEvent::Kind::ended, {}, {}, {}, bool_field(json, "out_of_memory")};

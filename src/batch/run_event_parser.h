@@ -14,10 +14,11 @@ namespace berth::batch {
 struct RunEvent {
   enum class Kind : std::uint8_t { waiting, notice, granted, ended };
   Kind kind{};
-  std::string text{};                 // waiting: the reason; notice: the text
-  std::string lease{};                // granted: the id
-  std::string gpus{};                 // granted: "0,1"
-  bool out_of_memory = false;         // ended
+  std::string text{};          // waiting: the reason; notice: the text; granted: with --mem auto,
+                               // how much memory is reserved, and why
+  std::string lease{};         // granted: the id
+  std::string gpus{};          // granted: "0,1"
+  bool out_of_memory = false;  // ended
   std::optional<TimePoint> starts{};  // waiting: the estimate
 };
 

@@ -325,7 +325,7 @@ class BatchRunner {
         } else if (plan_.limit && !one.stopped) {
           one.limit = one.since + *plan_.limit;
         }
-        display_.show_started(line, event.gpus, one.result.attempts);
+        display_.show_started(line, event, one.result.attempts);
         break;
       case RunEvent::Kind::ended:
         one.result.out_of_memory = event.out_of_memory;

@@ -86,6 +86,9 @@ constexpr std::array kFlagSynonyms{
     FlagSynonym{"--parallel", "--jobs", "--jobs"},
     FlagSynonym{"--max-jobs", "--jobs", "--jobs"},
     FlagSynonym{"--workers", "--jobs", "--jobs"},
+    FlagSynonym{"--host", "--listen", "--listen"},
+    FlagSynonym{"--bind", "--listen", "--listen"},
+    FlagSynonym{"--address", "--listen", "--listen"},
     FlagSynonym{"--nonblock", "--no-wait", "--no-wait"},
     FlagSynonym{"--wait", "--timeout", "--timeout"},
     FlagSynonym{"--duration", "--time", "--time"},
@@ -221,8 +224,10 @@ Result<void> Flags::parse_argument(std::string_view word) {
     return option.is_argument() && option.parse && (option.repeatable || option.times_given == 0);
   });
   if (next == options_.end()) {
+    const std::string remedy =
+        argument_remedy_.empty() ? fmt::format("see '{} --help'", usage_) : argument_remedy_;
     return fail(ErrorKind::usage,
-                fmt::format("unexpected argument {}; see '{} --help'", in_quotes(word), usage_));
+                fmt::format("unexpected argument {}; {}", in_quotes(word), remedy));
   }
   return store(*next, word);
 }

@@ -72,6 +72,8 @@ class Flags {
   void set_footer(const char* text) { footer_ = text; }
   // The remedy if an unknown flag follows an argument: it probably belongs to another command.
   void set_foreign_flag_remedy(const char* text) { foreign_flag_remedy_ = text; }
+  // The remedy if there is an argument too many, instead of the hint at --help.
+  void set_argument_remedy(const char* text) { argument_remedy_ = text; }
 
   // What a command line asks for.
   enum class Asked : std::uint8_t { run, help };
@@ -99,6 +101,7 @@ class Flags {
   std::function<Result<void>()> check_;
   std::string footer_;
   std::string foreign_flag_remedy_;
+  std::string argument_remedy_;
 };
 
 // A line of help: "  --count N    Number of GPUs", with further lines of `help` below it.

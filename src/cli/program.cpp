@@ -108,13 +108,23 @@ void add_url_flag(Flags& command) {
                     set_harbour_url);
 }
 
-// A command line without a command: flags of the program itself.
-int run_without_command(Words words) {
+// The error of a flag of a command that stands before the command, as in `berth --json status`;
+// otherwise `error`.
+Error misplaced_flag_error(const Error& error, Words words) {
+  const auto name = std::find_if(words.begin(), words.end(),
+                                 [](const char* word) { return find_command(word) != nullptr; });
+  if (name == words.end()) return error;
+  return {ErrorKind::usage, fmt::format("{} belongs after the command: berth {} {}",
+                                        in_quotes(words.front()), *name, printable(words.front()))};
+}
+
+// A command line that does not begin with a command: flags of the program itself.
+int run_without_command(Words all_words, Words words) {
   Flags flags;
   bool version = false;
   flags.add_flag("-V,--version", version, "Show the version");
   const auto asked = flags.parse(words);
-  if (!asked) return report_error(usage_error(asked.error(), ""));
+  if (!asked) return report_error(misplaced_flag_error(asked.error(), all_words));
   if (*asked == Flags::Asked::run && !version) {
     print_error(format_program_help());
     return exit_code(ErrorKind::usage);
@@ -196,7 +206,8 @@ int run_program(int argc, const char* const* argv) {
   const Words words(argv, static_cast<std::size_t>(argc));
   const std::size_t name = find_name(words);
   if (name > 1 || name == words.size()) {
-    return run_without_command(words.first(name).subspan(std::min<std::size_t>(1, name)));
+    const std::size_t begin = std::min<std::size_t>(1, name);
+    return run_without_command(words.subspan(begin), words.first(name).subspan(begin));
   }
   const Command* const called = find_command(words[name]);
   if (called == nullptr) return report_error(unknown_command_error(words[name]));

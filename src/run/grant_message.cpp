@@ -44,6 +44,12 @@ std::string explain_auto_memory(const Record& lease, const std::optional<Profile
   return fmt::format("{}: {}, plus {:.0f}%", reserved, runs, 100 * needs.margin);
 }
 
+std::string explain_reservation(Lease& lease, const std::optional<ProfileOptions>& options) {
+  if (!options || !options->use_memory) return "";
+  const auto profile = read_profile(lease.harbour().location(), options->type);
+  return explain_auto_memory(lease.record(), profile, *options);
+}
+
 std::string format_grant(Lease& lease, bool waited, const std::optional<ProfileOptions>& options) {
   const Record& record = lease.record();
   std::string text =
@@ -52,9 +58,8 @@ std::string format_grant(Lease& lease, bool waited, const std::optional<ProfileO
     text += fmt::format(" after {}",
                         format_rough_duration(std::chrono::system_clock::now() - record.since));
   }
-  if (!options || !options->use_memory) return text;
-  const auto profile = read_profile(lease.harbour().location(), options->type);
-  return fmt::format("{}, {}", text, explain_auto_memory(record, profile, *options));
+  const std::string reservation = explain_reservation(lease, options);
+  return reservation.empty() ? text : fmt::format("{}, {}", text, reservation);
 }
 
 }  // namespace berth

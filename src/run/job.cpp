@@ -61,7 +61,7 @@ std::string not_found_remedy(const std::string& name) {
                        command.empty() ? shell_quote("./" + name) : command);
   }
   if (name.find_first_not_of("0123456789,") == std::string::npos)
-    return "write several GPUs with commas and without blanks, such as --gpu 0,1";
+    return "for a number of GPUs write -n 2, for certain GPUs --gpu 0,1";
   if (name.find('/') != std::string::npos) return "check the path";
   return "check that it is installed and in the PATH";
 }

@@ -33,8 +33,8 @@ struct ProgramError {
   std::string message;
 };
 
-// The file that execvp() would run: `name` if it has a slash, else the first match in the PATH whose
-// interpreter, if it is a script, exists.
+// The file that execvp() would run: `name` if it has a slash, else the first match in the PATH
+// whose interpreter, if it is a script, exists.
 std::variant<std::string, ProgramError> find_program(const std::string& name);
 
 // nullopt if the program can be run. Callers check this before a job waits, perhaps for hours.

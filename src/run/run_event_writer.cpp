@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "lease/job_environment.h"
+#include "run/grant_message.h"
 
 namespace berth {
 namespace {
@@ -40,10 +41,13 @@ WaitCallbacks RunEventWriter::wait_callbacks() const {
           }};
 }
 
-void RunEventWriter::write_granted(const Lease& lease) const {
+void RunEventWriter::write_granted(Lease& lease,
+                                   const std::optional<ProfileOptions>& options) const {
+  if (fd_ < 0) return;
   write_event(fd_, {{"event", "granted"},
                     {"lease", lease.id()},
-                    {"gpus", format_gpu_indices(lease.host_gpus(), lease.record().uuids)}});
+                    {"gpus", format_gpu_indices(lease.host_gpus(), lease.record().uuids)},
+                    {"reserved", explain_reservation(lease, options)}});
 }
 
 void RunEventWriter::write_ended(const AttemptResult& end) const {

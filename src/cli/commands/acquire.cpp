@@ -238,12 +238,12 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
-  // The keeper is told first: if this process is killed now, a script may hold a lease that it does
-  // not know of, until the script ends, but no script gets GPUs without a lease.
-  if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
   // A shell that reads the output continues, perhaps with its prompt, as soon as it has it.
   const bool has_reader = ::isatty(STDOUT_FILENO) == 0;
   if (has_reader) print_notice(lease, owner);
+  // The keeper is told first: if this process is killed now, a script may hold a lease that it does
+  // not know of, until the script ends, but no script gets GPUs without a lease.
+  if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
   print(format_output(lease, options));
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
@@ -286,6 +286,8 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   command.add_choice("--compat", "gpuget|gpuselect", "Owner as scripts of this tool need it",
                      options->compat);
   command.set_group("Options");
+  command.set_argument_remedy(
+      "to lease several GPUs, write -n 2; to run a command: berth run -- COMMAND");
   command.set_footer(
       "The lease belongs to the calling shell or script. It ends when that process ends, or with\n"
       "'berth release'. All commands of that shell use the same GPUs. If no lease is granted,\n"

@@ -139,6 +139,7 @@ Result<int> run(bool json) {
 Action define_config(Flags& command, const CommandContext& /*context*/) {
   auto json = std::make_shared<bool>(false);
   command.add_flag("--json", *json, "Print JSON (see docs/json.md)");
+  command.set_argument_remedy("to change a setting, edit ~/.config/berth.toml");
   command.set_footer(
       "Settings are in ~/.config/berth.toml (yours) and /etc/berth.toml (of all users of the\n"
       "host). A flag counts more than a variable, a variable more than a file, and your file\n"

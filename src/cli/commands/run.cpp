@@ -219,7 +219,7 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
       request.replaced_ticket.clear();
       request.no_wait = options.request->no_wait;
     }
-    event_writer.write_granted(std::get<Lease>(*lease));
+    event_writer.write_granted(std::get<Lease>(*lease), request.profile_options);
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
     const AttemptResult end =
         run_attempt(**probe, std::move(std::get<Lease>(*lease)), job, attempt_options, signals);

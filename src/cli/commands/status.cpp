@@ -101,7 +101,7 @@ Result<void> parse_interval(std::string_view text, StatusCommandOptions& options
 Action define_status(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<StatusCommandOptions>();
   command.add_flag("-v,--verbose", options->verbose,
-                   "Show all values and processes, and why tickets wait");
+                   "Show all values, leases and processes, and why tickets wait");
   command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_optional_value(
