@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "profile/learning.h"
 #include "status/explain.h"
+#include "status/start_estimates.h"
 
 namespace berth {
 namespace {
@@ -36,20 +37,27 @@ HostView assume_no_strangers(const HostState& host) {
   return view;
 }
 
-Outcome plan_outcome(const Record& record, const HostState& host, const HostView& view) {
+struct HostOutcome {
+  Outcome outcome;
+  std::optional<TimePoint> start;  // when the ticket is expected to start, if it has to wait
+};
+
+HostOutcome plan_outcome(const Record& record, const HostState& host, const HostView& view) {
   PlanInput input = make_plan_input(view, {}, std::chrono::system_clock::now());
-  bool is_queued = false;
-  for (std::size_t i = 0; i < host.contents.tickets.size(); ++i) {
-    const Record& ticket = host.contents.tickets[i];
-    is_queued = is_queued || ticket.id == record.id;
-    input.tickets.push_back(
-        make_queued_ticket(ticket, ticket.id != record.id && host.contents.stopped[i]));
+  const std::vector<Record>& tickets = host.contents.tickets;
+  const auto own = static_cast<std::size_t>(
+      std::find_if(tickets.begin(), tickets.end(),
+                   [&](const Record& ticket) { return ticket.id == record.id; }) -
+      tickets.begin());
+  for (std::size_t i = 0; i < tickets.size(); ++i) {
+    input.tickets.push_back(make_queued_ticket(tickets[i], i != own && host.contents.stopped[i]));
   }
-  if (!is_queued) input.tickets.push_back(make_queued_ticket(record, false));
-  auto outcomes = plan(input);
-  const auto own = std::find_if(outcomes.begin(), outcomes.end(),
-                                [&](const Outcome& one) { return one.ticket == record.id; });
-  return own == outcomes.end() ? Outcome{} : std::move(*own);
+  if (own == tickets.size()) input.tickets.push_back(make_queued_ticket(record, false));
+  HostOutcome found{std::move(plan(input)[own]), {}};
+  if (!found.outcome.wait) return found;
+  found.start = estimate_starts(std::move(input))[own].time;
+  if (!found.start) found.start = found.outcome.wait->expected_start;
+  return found;
 }
 
 }  // namespace
@@ -91,7 +99,7 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
     if (chosen && request.profile_options)
       (void)apply_profile(record, *request.profile_options, gpus, request.harbour);
     const HostView view = assume_no_strangers(host);
-    const Outcome outcome = chosen ? plan_outcome(record, host, view) : Outcome{};
+    const Outcome outcome = chosen ? plan_outcome(record, host, view).outcome : Outcome{};
     if (!chosen || outcome.impossible) {
       const Error reason =
           chosen ? explain_impossible(*outcome.impossible, record.request, view) : chosen.error();
@@ -155,7 +163,7 @@ Result<MultiHostTicket::WaitState> MultiHostTicket::read_state() {
       continue;
     }
     const HostView view = assume_no_strangers(candidate.host);
-    const Outcome outcome = plan_outcome(candidate.record, candidate.host, view);
+    const auto [outcome, start] = plan_outcome(candidate.record, candidate.host, view);
     if (outcome.grant) state.ready_hosts.push_back(candidate.host.name);
     if (!outcome.wait) continue;
     const auto position = static_cast<std::size_t>(own_ticket - names.begin()) + 1;
@@ -163,11 +171,8 @@ Result<MultiHostTicket::WaitState> MultiHostTicket::read_state() {
       state.wait_status.queue_position = position;
       state.wait_status.queue_length = names.size();
     }
-    if (outcome.wait->expected_start &&
-        (!state.wait_status.expected_start ||
-         *outcome.wait->expected_start < *state.wait_status.expected_start)) {
-      state.wait_status.expected_start = outcome.wait->expected_start;
-    }
+    auto& expected = state.wait_status.expected_start;
+    if (start) expected = std::min(*start, expected.value_or(*start));
     reasons += fmt::format("{}{}: {}", reasons.empty() ? "" : "; ", candidate.host.name,
                            explain_wait(*outcome.wait, candidate.record.request, view));
   }
