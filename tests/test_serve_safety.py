@@ -193,10 +193,10 @@ def test_a_token_file_that_others_can_read_or_guess(server, mode, text, words):
 def test_commands_of_others_are_hidden_where_ps_hides_them(server, serve, jobs, open_build):
     """In a mount namespace with a /proc of hidepid=2, root's server shows only root's commands.
 
-    The job type is `head`: clients that see all processes do not hide it."""
+    The job types have the text of the commands: clients that see all processes do not hide it."""
     program = open_build / "bin" / "berth"
-    jobs.hold(command=["sh", "-c", "echo x; head -n 1; : secret-of-root"])
-    jobs.hold(command=["sh", "-c", "echo x; head -n 1; : secret-of-nobody"], prefix=NOBODY, program=program)
+    jobs.hold(command=["sh", "-c", "echo x; read -r line; : secret-of-root"])
+    jobs.hold(command=["sh", "-c", "echo x; read -r line; : secret-of-nobody"], prefix=NOBODY, program=program)
     jobs.hold("-n", "2", prefix=NOBODY, program=program)
     jobs.wait(prefix=NOBODY, program=program)
     hidden = ["unshare", "-m", "sh", "-c", 'mount -t proc -o hidepid=2 proc /proc && exec "$@"', "sh"]
