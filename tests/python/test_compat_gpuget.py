@@ -330,6 +330,20 @@ def test_get_says_nothing_to_a_script(managed, jobs):
     assert ready(second) == ["GPU 0 released."] and second.err == ""
 
 
+def write_defaults(server, text):
+    """The user's configuration."""
+    (server.folder / ".config").mkdir()
+    (server.folder / ".config" / "berth.toml").write_text(f"[defaults]\n{text}\n")
+
+
+@pytest.mark.parametrize("memory", ["8GiB", "auto"])
+def test_a_default_of_memory_does_not_share_the_gpu(managed, jobs, memory):
+    write_defaults(managed, f'mem = "{memory}"')
+    job = bash(jobs, "for i in 1 2 3 4; do GPU.py --get; done; GPU.py --idle")
+    assert ready(job) == ["0", "1", "2", "3", "There is 0 IDDLE GPUs, IDs: "]
+    assert [state_of(managed, one) for one in range(4)] == ["leased"] * 4
+
+
 def test_a_lost_gpu_hides_no_other(tools, jobs):
     tools.use("3x24GiB")
     assert says(tools, "--redis-manage-all") == "3\n"

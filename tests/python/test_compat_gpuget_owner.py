@@ -255,3 +255,11 @@ def test_a_terminal(managed, jobs):
     eventually(lambda: state_of(managed, 0) == "free", "the end of the shell's leases")
     assert "--pid PID" in run_on_terminal(managed, "GPU.py --get; exit $?", "")
     assert state_of(managed, 0) == "free"
+
+
+def test_a_script_on_a_terminal(managed):
+    """The output is that of the original: nothing about a lease."""
+    script = "G=$(GPU.py --get); echo $G; GPU.py --release $G; GPU.py --get --pid $$ > id; grn-run 'echo hi'"
+    path = managed.folder / "script"
+    path.write_text(script)
+    assert run_on_terminal(managed, f"bash --norc {path}", "") == "0\nGPU 0 released.\nhi\n"

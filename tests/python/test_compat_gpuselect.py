@@ -587,6 +587,15 @@ def test_a_loop(server, command, jobs):
     eventually(lambda: states(server) == ["free"] * 4, "the end of the lease")
 
 
+@pytest.mark.parametrize("words", ["gpuselect", "gpuselect -- sh -c 'echo $CUDA_VISIBLE_DEVICES; echo ready; read -r line'"])
+def test_a_default_of_memory_does_not_share_the_gpu(server, command, jobs, words):
+    (server.folder / ".config").mkdir()
+    (server.folder / ".config" / "berth.toml").write_text('[defaults]\nmem = "8GiB"\n')
+    some = [ready(jobs.start("bash", "-c", f"{words}; echo ready; read -r line")) for _ in range(4)]
+    assert sorted(lines(job)[0] for job in some) == ["0", "1", "2", "3"]
+    assert states(server) == ["leased"] * 4
+
+
 def test_a_loop_on_the_only_gpu(server, command, jobs):
     server.use("1x24GiB")
     job = jobs.start("bash", "-c", "for i in 1 2 3; do echo \"on $(gpuselect)\"; done; echo ready; read -r line")

@@ -39,7 +39,7 @@ struct AcquireCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string format = "shell";
   std::string ids = "index";
-  std::string compat;  // the older tool that calls: gpuget or gpuselect; empty for none
+  std::string compat;  // the older tool that calls: gpuget, gpuselect or grn-run; empty for none
   pid_t owner = 0;
 };
 
@@ -168,14 +168,17 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them.
-void print_notice(const Lease& lease, const OwnerProcess& owner, bool prints_exports) {
+// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them. Says
+// nothing in scripts of older tools, which do not expect it.
+void print_notice(const Lease& lease, const OwnerProcess& owner,
+                  const AcquireCommandOptions& options) {
   if (::isatty(STDERR_FILENO) == 0) return;
+  if (!options.compat.empty() && ::isatty(STDOUT_FILENO) == 0) return;
   const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
   print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
                             gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
                             owner.pid, lease.id()));
-  if (prints_exports && ::isatty(STDOUT_FILENO) != 0) {
+  if (options.format == "shell" && ::isatty(STDOUT_FILENO) != 0) {
     print_message(
         "the shell does not use the lease yet: paste the lines above into it; next time: "
         "eval \"$(berth acquire)\"");
@@ -241,7 +244,7 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
   print(format_output(lease, options));
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
-    print_notice(lease, owner, options.format == "shell");
+    print_notice(lease, owner, options);
   } else {
     keeper->revoke_delivery();  // and run_program() reports the error
   }
@@ -276,8 +279,8 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   command.add_value("--for", "PID", "Process that owns the lease (default: the calling shell)",
                     [options](std::string_view text) { return parse_pid(text, options->owner); });
   command.set_group("");  // for the commands of berth.compat only
-  command.add_choice("--compat", "gpuget|gpuselect", "Owner as scripts of this tool need it",
-                     options->compat);
+  command.add_choice("--compat", "gpuget|gpuselect|grn-run",
+                     "Owner and messages as scripts of this tool need them", options->compat);
   command.set_group("Options");
   command.set_footer(
       "The lease belongs to the calling shell or script. It ends when that process ends, or with\n"
