@@ -208,9 +208,7 @@ enum class Kinship : std::uint8_t { group, session };
 bool was_left_behind(const ProcessStat& process, const OwnerProcess& owner, Kinship kinship) {
   const bool in_session = kinship == Kinship::session || owner.pid == owner.session;
   if (in_session ? process.session != owner.session : process.group != owner.group) return false;
-  if (process.parent == 1) return true;
-  const auto parent = read_process_stat(process.parent);
-  return !parent || parent->session != process.session;
+  return has_lost_parent(process);
 }
 
 // `vanished` is set if a process ended while this looked: it may have started another one.
@@ -243,6 +241,12 @@ std::optional<OwnerProcess> find_orphan(const LeaseOwners& owners, const OwnerPr
 }
 
 }  // namespace
+
+bool has_lost_parent(const ProcessStat& process) {
+  if (process.parent == 1) return true;
+  const auto parent = read_process_stat(process.parent);
+  return !parent || parent->session != process.session;
+}
 
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
   if (explicit_pid) return open_named_process(*explicit_pid);

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/process.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -52,6 +53,10 @@ struct LeaseOwners {
 // owner. ErrorKind::usage, with `remedy` at its end, if the output leaves the session: no process
 // that stays would know of the lease.
 Result<LeaseOwners> find_output_owners(std::string_view remedy);
+
+// Whether the parent of a process that does not lead its session has ended: a parent in another
+// session has adopted the process.
+bool has_lost_parent(const ProcessStat& process);
 
 // The next owner, after `ended` has ended; nullopt: the lease ends. In this order: a process that
 // has lost its parent and is in the group of `ended` (in its session, if `ended` led that); and, if

@@ -56,7 +56,8 @@ Result<LeaseOwners> find_owners(const AcquireCommandOptions& options) {
 }
 
 // When the newest process that `owner` has started and that still runs was started, in clock ticks
-// since the host started; 0 if there is none. This command itself does not count.
+// since the host started; 0 if there is none. A process of its session that has lost its parent may
+// be one: `(job &)`. This command itself does not count.
 std::uint64_t newest_child_start(const OwnerProcess& owner) {
   std::set<pid_t> self;
   for (pid_t pid = ::getpid(); pid > 0 && pid != owner.pid;) {
@@ -67,7 +68,9 @@ std::uint64_t newest_child_start(const OwnerProcess& owner) {
   std::uint64_t newest = 0;
   for (const pid_t pid : list_processes()) {
     const auto stat = read_process_stat(pid);
-    if (!stat || stat->parent != owner.pid || self.contains(pid)) continue;
+    if (!stat || self.contains(pid)) continue;
+    const bool may_be_left_behind = stat->session == owner.session && pid != owner.session;
+    if (stat->parent != owner.pid && !(may_be_left_behind && has_lost_parent(*stat))) continue;
     if (const UniqueFd child = open_process(pid); child && !has_ended(child)) {
       newest = std::max(newest, stat->start_ticks);
     }
