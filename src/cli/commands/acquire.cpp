@@ -241,7 +241,7 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
-  // The keeper is told first: if this process is killed now, a script may hold a lease that it does
+  // Confirm first: if this process is killed now, a script may hold a lease that it does
   // not know of, until the script ends, but no script gets GPUs without a lease.
   if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
   print(format_output(lease, options));
