@@ -10,7 +10,7 @@ import pytest
 from conftest import SERVERS
 from leasing import eventually, gpu, is_alive, jobs, state_of, uuids  # noqa: F401
 from compat_scripts import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
-from public_packages import public_package
+from public_packages import GPUSELECT, public_package
 from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
@@ -245,7 +245,7 @@ def test_the_calls_of_its_own_tests(server, scripts):
 
 def test_the_published_package(server, scripts):
     """What it exports is here, too, with the same parameters and fields."""
-    module = public_package("gpuselect==0.1.4") / "gpuselect" / "nvmlgpuselect.py"
+    module = public_package(GPUSELECT) / "gpuselect" / "nvmlgpuselect.py"
     nodes = ast.parse(module.read_text()).body
     wanted = {node.name: [one.arg for one in node.args.args] for node in nodes if isinstance(node, ast.FunctionDef)}
     [info] = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "GpuInfo"]
