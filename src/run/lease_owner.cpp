@@ -255,7 +255,7 @@ Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
 
 Result<LeaseOwners> find_output_owners(std::string_view remedy) {
   const auto no_receiver = [&] {
-    return no_owner_error("the output leaves this session, which ends now", remedy);
+    return no_owner_error("no process of this session that berth can see reads the output", remedy);
   };
   struct stat output {};
   if (::fstat(STDOUT_FILENO, &output) != 0) return no_owner_error(std::strerror(errno), remedy);
@@ -294,9 +294,7 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
 std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
                                             bool used, const std::set<pid_t>& busy) {
   const auto take_orphan = [&](Kinship kinship) {
-    auto orphan = owners.orphans_since ? find_orphan(owners, ended, busy, kinship) : std::nullopt;
-    if (orphan) owners.is_with_orphan = true;
-    return orphan;
+    return owners.orphans_since ? find_orphan(owners, ended, busy, kinship) : std::nullopt;
   };
   if (auto orphan = take_orphan(Kinship::group)) return orphan;
   if (used) return std::nullopt;
@@ -305,7 +303,6 @@ std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProc
     owners.successors.erase(owners.successors.begin());
     if (!has_ended(next.handle)) return next;
   }
-  if (owners.is_with_orphan) return std::nullopt;
   return take_orphan(Kinship::session);
 }
 

@@ -241,13 +241,17 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
-  // Confirm first: if this process is killed now, a script may hold a lease that it does
-  // not know of, until the script ends, but no script gets GPUs without a lease.
-  if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
+  // Confirm first: if this process is killed now, a script may hold a lease that it does not know
+  // of, until the script ends, but no script gets GPUs without a lease.
+  const bool prints_to_terminal = ::isatty(STDOUT_FILENO) != 0;
+  if (wait_until_writable(STDOUT_FILENO)) {
+    keeper->confirm_delivery();
+    if (!prints_to_terminal) print_notice(lease, owner, options);  // before the reader goes on
+  }
   print(format_output(lease, options));
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
-    print_notice(lease, owner, options);
+    if (prints_to_terminal) print_notice(lease, owner, options);
   } else {
     keeper->revoke_delivery();  // and run_program() reports the error
   }
