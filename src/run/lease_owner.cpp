@@ -208,9 +208,7 @@ enum class Kinship : std::uint8_t { group, session };
 bool was_left_behind(const ProcessStat& process, const OwnerProcess& owner, Kinship kinship) {
   const bool in_session = kinship == Kinship::session || owner.pid == owner.session;
   if (in_session ? process.session != owner.session : process.group != owner.group) return false;
-  if (process.parent == 1) return true;
-  const auto parent = read_process_stat(process.parent);
-  return !parent || parent->session != process.session;
+  return has_lost_parent(process);
 }
 
 // `vanished` is set if a process ended while this looked: it may have started another one.
@@ -244,6 +242,12 @@ std::optional<OwnerProcess> find_orphan(const LeaseOwners& owners, const OwnerPr
 
 }  // namespace
 
+bool has_lost_parent(const ProcessStat& process) {
+  if (process.parent == 1) return true;
+  const auto parent = read_process_stat(process.parent);
+  return !parent || parent->session != process.session;
+}
+
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
   if (explicit_pid) return open_named_process(*explicit_pid);
   return resolve_forks(TRY(find_parent_of_self(kForRemedy)));
@@ -251,7 +255,7 @@ Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
 
 Result<LeaseOwners> find_output_owners(std::string_view remedy) {
   const auto no_receiver = [&] {
-    return no_owner_error("the output leaves this session, which ends now", remedy);
+    return no_owner_error("no process of this session that berth can see reads the output", remedy);
   };
   struct stat output {};
   if (::fstat(STDOUT_FILENO, &output) != 0) return no_owner_error(std::strerror(errno), remedy);
@@ -290,9 +294,7 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
 std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProcess& ended,
                                             bool used, const std::set<pid_t>& busy) {
   const auto take_orphan = [&](Kinship kinship) {
-    auto orphan = owners.orphans_since ? find_orphan(owners, ended, busy, kinship) : std::nullopt;
-    if (orphan) owners.is_with_orphan = true;
-    return orphan;
+    return owners.orphans_since ? find_orphan(owners, ended, busy, kinship) : std::nullopt;
   };
   if (auto orphan = take_orphan(Kinship::group)) return orphan;
   if (used) return std::nullopt;
@@ -301,7 +303,6 @@ std::optional<OwnerProcess> take_next_owner(LeaseOwners& owners, const OwnerProc
     owners.successors.erase(owners.successors.begin());
     if (!has_ended(next.handle)) return next;
   }
-  if (owners.is_with_orphan) return std::nullopt;
   return take_orphan(Kinship::session);
 }
 

@@ -13,6 +13,7 @@
 #include <sys/types.h>
 #include <vector>
 
+#include "base/process.h"
 #include "base/result.h"
 #include "base/unique_fd.h"
 
@@ -40,7 +41,6 @@ struct LeaseOwners {
   // If set, processes that an owner leaves behind can own the lease next. They were started no
   // earlier than this: in clock ticks since the host started, as in ProcessStat.
   std::optional<std::uint64_t> orphans_since{};
-  bool is_with_orphan = false;  // such a process owns the lease, or has owned it
 };
 
 // The owners of a lease whose GPU is printed for a script, which may call berth through programs
@@ -49,9 +49,13 @@ struct LeaseOwners {
 // it to another program. If the output goes into a file, `first` is what find_lease_owner() finds.
 // The successors may learn the GPU from it: the shell that it is a fork of, its parent unless
 // `first` reads the output itself, and each process that reads the standard output of another
-// owner. ErrorKind::usage, with `remedy` at its end, if the output leaves the session: no process
-// that stays would know of the lease.
+// owner. ErrorKind::usage, with `remedy` at its end, if no process of this session is seen to read
+// the output.
 Result<LeaseOwners> find_output_owners(std::string_view remedy);
+
+// Whether the parent of a process that does not lead its session has ended: a parent in another
+// session has adopted the process.
+bool has_lost_parent(const ProcessStat& process);
 
 // The next owner, after `ended` has ended; nullopt: the lease ends. In this order: a process that
 // has lost its parent and is in the group of `ended` (in its session, if `ended` led that); and, if

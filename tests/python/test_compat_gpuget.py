@@ -26,9 +26,10 @@ def says(server, *words, **options):
     return good(gpu_py(server, *words, **options))
 
 
-def bash(jobs, script, **options):
-    """A shell that runs the script, says "ready", and stays until its stdin ends."""
-    return jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", **options)
+def bash(jobs, script, session=True, **options):
+    """A shell that runs the script, says "ready", and stays until its stdin ends. By default in a session of its own, as a
+    login has: what other tests leave behind at the same time does not count there."""
+    return jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", start_new_session=session, **options)
 
 
 def list_file(server):
@@ -192,14 +193,15 @@ WAYS = {
 @pytest.mark.parametrize("way", WAYS)
 def test_the_subshell_trap_is_gone(managed, jobs, way):
     """However it is called: the lease is that of the shell, which lives, and no purge takes it away."""
-    job = bash(jobs, f"{WAYS[way]}\necho $GPUID\nGPU.py --redis-purge\nGPU.py ---redis-purge", cwd=managed.folder)
+    in_file = " id" in WAYS[way]  # any process can read the number there: this one has the GPU after the shell
+    job = bash(jobs, f"{WAYS[way]}\necho $GPUID\nGPU.py --redis-purge\nGPU.py ---redis-purge", session=not in_file, cwd=managed.folder)
     assert ready(job) == ["0"] and job.err == ""
     [lease] = gpu(managed.status(), 0)["leases"]
     assert lease["pid"] == job.pid
     assert says(managed, "--redis-purge") == ""
     assert says(managed, "--idle") == "There is 3 IDDLE GPUs, IDs: 1,2,3\n"
     assert job.end() == 0
-    if " id" in WAYS[way]:  # any process can read it there
+    if in_file:
         assert says(managed, "--release", "0") == "GPU 0 released.\n"
     eventually(lambda: state_of(managed, 0) == "free", "the end of the lease")
 
@@ -272,7 +274,7 @@ def test_release_by_the_script_itself_in_a_loop(managed, jobs):
 def test_never_the_same_id_twice(managed, jobs):
     """Many ask at once; whoever has a GPU has it alone, until it ends."""
     guard = "mkdir gpu$GPUID || echo twice; echo has $GPUID; read -r line; rmdir gpu$GPUID; GPU.py --release $GPUID"
-    asking = [jobs.start("bash", "--norc", "-c", f"GPUID=$(GPU.py --get); {guard}", cwd=managed.folder)
+    asking = [jobs.start("bash", "--norc", "-c", f"GPUID=$(GPU.py --get); {guard}", cwd=managed.folder, start_new_session=True)
               for _ in range(12)]
     holding = set()
     for _ in range(3):
@@ -330,6 +332,20 @@ def test_get_says_nothing_to_a_script(managed, jobs):
     assert ready(second) == ["GPU 0 released."] and second.err == ""
 
 
+def write_defaults(server, text):
+    """The user's configuration."""
+    (server.folder / ".config").mkdir()
+    (server.folder / ".config" / "berth.toml").write_text(f"[defaults]\n{text}\n")
+
+
+@pytest.mark.parametrize("memory", ["8GiB", "auto"])
+def test_a_default_of_memory_does_not_share_the_gpu(managed, jobs, memory):
+    write_defaults(managed, f'mem = "{memory}"')
+    job = bash(jobs, "for i in 1 2 3 4; do GPU.py --get; done; GPU.py --idle")
+    assert ready(job) == ["0", "1", "2", "3", "There is 0 IDDLE GPUs, IDs: "]
+    assert [state_of(managed, one) for one in range(4)] == ["leased"] * 4
+
+
 def test_a_lost_gpu_hides_no_other(tools, jobs):
     tools.use("3x24GiB")
     assert says(tools, "--redis-manage-all") == "3\n"
@@ -373,9 +389,11 @@ def everybody(tools, open_build):
 
 def test_root_releases_the_gpu_of_any_user(everybody, jobs):
     says(everybody, "--redis-manage-all")
-    job = jobs.start(*NOBODY, "bash", "--norc", "-c", "a=$(GPU.py --get); echo $a; echo ready; read -r line; exit 0")
+    job = jobs.start(*NOBODY, "bash", "--norc", "-c", "a=$(GPU.py --get); echo $a; echo ready; read -r line; exit 0",
+                     start_new_session=True)
     assert ready(job) == ["0"]
-    other = jobs.start(*NOBODY, "bash", "--norc", "-c", "a=$(GPU.py --get); echo ready; read -r line; exit 0")
+    other = jobs.start(*NOBODY, "bash", "--norc", "-c", "a=$(GPU.py --get); echo ready; read -r line; exit 0",
+                     start_new_session=True)
     ready(other)
     assert says(everybody, "--release", "0") == "GPU 0 released.\n"
     assert [state_of(everybody, index) for index in (0, 1)] == ["free", "leased"]

@@ -71,7 +71,7 @@ def managed(tools, original):
 
 def shell(jobs, script="GPUID=$(GPU.py $GPUGET --get); echo $GPUID"):
     """Has run the script; stays until its stdin ends."""
-    return jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0")
+    return jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", start_new_session=True)
 
 
 def test_the_lists_are_the_originals(managed, original):
@@ -199,7 +199,7 @@ def test_force_does_not_hand_out_what_is_leased(managed, original, jobs):
 
 def test_many_at_once_never_have_the_same(managed, original, jobs):
     use = "GPUID=$(GPU.py $GPUGET --get); mkdir used$GPUID || touch twice; rmdir used$GPUID; GPU.py $GPUGET --release $GPUID"
-    crowd = [jobs.start("bash", "--norc", "-c", f"cd $HOME; {use} >/dev/null") for _ in range(12)]
+    crowd = [jobs.start("bash", "--norc", "-c", f"cd $HOME; {use} >/dev/null", start_new_session=True) for _ in range(12)]
     for job in crowd:
         assert job.process.wait(LIMIT) == 0, job.err
     assert not (managed.folder / "twice").exists()

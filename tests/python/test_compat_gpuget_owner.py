@@ -12,6 +12,9 @@ from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
 
+# A session of its own, as a login has: what other tests leave behind at the same time does not count here.
+SESSION = {"start_new_session": True}
+
 
 @pytest.fixture
 def managed(tools):
@@ -26,7 +29,7 @@ def managed(tools):
 
 def shell(managed, jobs, script):
     """A shell that runs the script, says "ready", and stays until its stdin ends."""
-    job = jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", cwd=managed.folder)
+    job = jobs.start("bash", "--norc", "-c", f"{script}\necho ready\nread -r line\nexit 0", cwd=managed.folder, **SESSION)
     return job, ready(job)
 
 
@@ -34,7 +37,7 @@ def python(managed, jobs, code):
     """The same in Python."""
     path = managed.folder / "driver.py"
     path.write_text(f"import os, subprocess, sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()\n")
-    job = jobs.start(PYTHON, path, cwd=managed.folder)
+    job = jobs.start(PYTHON, path, cwd=managed.folder, **SESSION)
     return job, ready(job)
 
 
@@ -142,15 +145,17 @@ LAUNCHERS = {
 
 
 @pytest.mark.each_harbour
+@pytest.mark.parametrize("login", ["none", "shell"])
 @pytest.mark.parametrize("way", LAUNCHERS)
-def test_a_launcher_that_ends(managed, jobs, way):
+def test_a_launcher_that_ends(managed, jobs, way, login):
     """The job that it has left behind has the GPU, and releases it."""
     for name in ("go", "got"):
         os.mkfifo(managed.folder / name)
     job = managed.folder / "tools" / "job.sh"
     job.write_text("#!/bin/bash\necho $1\n(echo ok > got) &\nread -r line < go\nGPU.py --release $1\n")
     job.chmod(0o755)
-    launcher = jobs.start(*LAUNCHERS[way], cwd=managed.folder)
+    command = ["sh", "-c", '"$@"; exit $?', "login", *LAUNCHERS[way]]
+    launcher = jobs.start(*(LAUNCHERS[way] if login == "none" else command), cwd=managed.folder, **SESSION)
     if "got" not in LAUNCHERS[way][-1]:
         (managed.folder / "got").read_text()
     assert launcher.process.wait() == 0
@@ -168,7 +173,8 @@ def test_a_job_that_waits_itself_is_not_what_another_one_left_behind(managed, jo
     managed.use("1x24GiB")
     assert good(managed.run("GPU.py", "--redis-manage-all", "--force")) == "1\n"
     job = "(echo >> started; G=$(GPU.py --get); echo $G; until [ -e go ]; do sleep 0.05; done) &"
-    launcher = jobs.start("bash", "--norc", "-c", f"{job}\nuntil [ -e next ]; do sleep 0.05; done\n{job}\n{job}", cwd=managed.folder)
+    launcher = jobs.start("bash", "--norc", "-c", f"{job}\nuntil [ -e next ]; do sleep 0.05; done\n{job}\n{job}", cwd=managed.folder,
+                          **SESSION)
     eventually(lambda: launcher.out == "0\n", "the first job")
     (managed.folder / "next").touch()
     assert launcher.process.wait() == 0
@@ -210,7 +216,7 @@ def test_berth_is_killed_while_it_prints(managed, jobs, flags):
 def test_a_job_that_was_left_behind_and_killed(managed, jobs):
     os.mkfifo(managed.folder / "go")
     script = "read G < <(GPU.py --get); (echo $BASHPID; read -r line < go) &"
-    launcher = jobs.start("bash", "--norc", "-c", script, cwd=managed.folder)
+    launcher = jobs.start("bash", "--norc", "-c", script, cwd=managed.folder, **SESSION)
     assert launcher.process.wait() == 0
     with open(managed.folder / "go", "w"):
         pid = int(launcher.out)
@@ -255,3 +261,11 @@ def test_a_terminal(managed, jobs):
     eventually(lambda: state_of(managed, 0) == "free", "the end of the shell's leases")
     assert "--pid PID" in run_on_terminal(managed, "GPU.py --get; exit $?", "")
     assert state_of(managed, 0) == "free"
+
+
+def test_a_script_on_a_terminal(managed):
+    """The output is that of the original: nothing about a lease."""
+    script = "G=$(GPU.py --get); echo $G; GPU.py --release $G; GPU.py --get --pid $$ > id; grn-run 'echo hi'"
+    path = managed.folder / "script"
+    path.write_text(script)
+    assert run_on_terminal(managed, f"bash --norc {path}", "") == "0\nGPU 0 released.\nhi\n"

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 from conftest import SERVERS
-from leasing import eventually, gpu, jobs, state_of, uuids  # noqa: F401
+from leasing import eventually, gpu, is_alive, jobs, state_of, uuids  # noqa: F401
 from compat_scripts import assert_nothing_twice, contend, lines, ready, scripts, states  # noqa: F401
-from public_packages import public_package
+from public_packages import GPUSELECT, public_package
 from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
@@ -245,7 +245,7 @@ def test_the_calls_of_its_own_tests(server, scripts):
 
 def test_the_published_package(server, scripts):
     """What it exports is here, too, with the same parameters and fields."""
-    module = public_package("gpuselect==0.1.4") / "gpuselect" / "nvmlgpuselect.py"
+    module = public_package(GPUSELECT) / "gpuselect" / "nvmlgpuselect.py"
     nodes = ast.parse(module.read_text()).body
     wanted = {node.name: [one.arg for one in node.args.args] for node in nodes if isinstance(node, ast.FunctionDef)}
     [info] = [node for node in nodes if isinstance(node, ast.ClassDef) and node.name == "GpuInfo"]
@@ -578,7 +578,8 @@ docker run --gpus \"device=$(gpuselect --count 2 --name 3090)\" --rm -it gpu_con
 def test_a_loop(server, command, jobs):
     """Each call gives back what the one before took in the same shell: the fifth and sixth have a GPU, too."""
     job = jobs.start("bash", "-c", "for i in 1 2 3 4 5 6; do CUDA_VISIBLE_DEVICES=$(gpuselect) "
-                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line; exit 0")
+                                   "sh -c 'echo \"on $CUDA_VISIBLE_DEVICES\"'; done; echo ready; read -r line; exit 0",
+                     start_new_session=True)
     said = lines(ready(job))
     assert job.err == ""
     assert len(said) == 6 and {line[3:] for line in said} <= {"0", "1", "2", "3"}
@@ -587,21 +588,35 @@ def test_a_loop(server, command, jobs):
     eventually(lambda: states(server) == ["free"] * 4, "the end of the lease")
 
 
+@pytest.mark.parametrize("words", ["gpuselect", "gpuselect -- sh -c 'echo $CUDA_VISIBLE_DEVICES; echo ready; read -r line'"])
+def test_a_default_of_memory_does_not_share_the_gpu(server, command, jobs, words):
+    (server.folder / ".config").mkdir()
+    (server.folder / ".config" / "berth.toml").write_text('[defaults]\nmem = "8GiB"\n')
+    some = [ready(jobs.start("bash", "-c", f"{words}; echo ready; read -r line")) for _ in range(4)]
+    assert sorted(lines(job)[0] for job in some) == ["0", "1", "2", "3"]
+    assert states(server) == ["leased"] * 4
+
+
 def test_a_loop_on_the_only_gpu(server, command, jobs):
     server.use("1x24GiB")
-    job = jobs.start("bash", "-c", "for i in 1 2 3; do echo \"on $(gpuselect)\"; done; echo ready; read -r line")
+    job = jobs.start("bash", "-c", "for i in 1 2 3; do echo \"on $(gpuselect)\"; done; echo ready; read -r line",
+                     start_new_session=True)
     assert lines(ready(job)) == ["on 0"] * 3
 
 
-def test_what_a_job_of_the_shell_uses_is_not_given_back(server, command, jobs):
+@pytest.mark.parametrize("start", ["(echo $BASHPID > pid; read -r line < never) &",
+                                   "((echo $BASHPID > pid; read -r line < never) &);"])
+def test_what_a_job_of_the_shell_uses_is_not_given_back(server, command, jobs, start):
     """Neither while a process that was started since then runs, nor while the GPU computes."""
     os.mkfifo(server.folder / "never")
-    job = jobs.start("bash", "-c", """a=$(gpuselect -d 0); (read -r line < never) & b=$(gpuselect -d 1); c=$(gpuselect -d 2)
-echo $a $b $c; echo ready; read -r line; kill %1; wait; gpuselect -d 3; echo done; read -r line""",
-                     cwd=server.folder)
+    job = jobs.start("bash", "-c", f"""a=$(gpuselect -d 0); {start} b=$(gpuselect -d 1); c=$(gpuselect -d 2)
+echo $a $b $c; echo ready; read -r line; gpuselect -d 3; echo done; read -r line""", cwd=server.folder, start_new_session=True)
     assert lines(ready(job)) == ["0 1 2"]
     assert states(server) == ["leased"] * 3 + ["free"]
     server.start_job("--mem", "1GiB", gpu=1)
+    with open(server.folder / "never", "w"):  # opens once the process waits, which then ends
+        pid = int((server.folder / "pid").read_text())
+    eventually(lambda: not is_alive(pid), "the end of the process")
     job.process.stdin.write(b"go on\n")
     job.process.stdin.flush()
     eventually(lambda: "done\n" in job.out, "the next call")

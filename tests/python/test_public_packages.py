@@ -8,7 +8,7 @@ from compat_scripts import lines, scripts, states  # noqa: F401
 from compat_tools import compat, good, python_in_path, script, tools  # noqa: F401
 from conftest import ROOT
 from leasing import jobs  # noqa: F401
-from public_packages import public_package
+from public_packages import GRN, SAFE_GPU, public_package
 
 pytestmark = pytest.mark.release_only
 
@@ -40,7 +40,7 @@ PLACEHOLDERS = ("PytorchPlaceholder", "TensorflowPlaceholder", "PyCudaPlaceholde
 
 
 def test_safe_gpu_has_the_functions_of_the_original():
-    original = public_functions(public_package("safe-gpu==2.0.0") / "safe_gpu" / "safe_gpu.py")
+    original = public_functions(public_package(SAFE_GPU) / "safe_gpu" / "safe_gpu.py")
     ours = public_functions(COMPAT / "safe_gpu" / "safe_gpu.py")
     assert "claim_gpus" in original and "GPUOwner.__init__" in original
     for name, signature in original.items():
@@ -56,11 +56,11 @@ def test_the_package_of_safe_gpu_exports_the_same():
         [names] = [node.names for node in ast.parse(path.read_text()).body
                    if isinstance(node, ast.ImportFrom) and (node.module or "").endswith("safe_gpu")]
         return {one.name for one in names}
-    assert exported(public_package("safe-gpu==2.0.0") / "safe_gpu" / "__init__.py") == exported(COMPAT / "safe_gpu" / "__init__.py")
+    assert exported(public_package(SAFE_GPU) / "safe_gpu" / "__init__.py") == exported(COMPAT / "safe_gpu" / "__init__.py")
 
 
 def test_the_document_of_safe_gpu(server, scripts):
-    [document] = public_package("safe-gpu==2.0.0").glob("*.dist-info/METADATA")
+    [document] = public_package(SAFE_GPU).glob("*.dist-info/METADATA")
     blocks = re.findall(r"^```\n(.*?)^```", document.read_text(), re.DOTALL | re.MULTILINE)
     [first] = [block for block in blocks if block.startswith("from safe_gpu import safe_gpu\n")]
     [handled] = [block for block in blocks if "except safe_gpu.NvidiasmiError" in block]
@@ -72,13 +72,13 @@ def test_the_document_of_safe_gpu(server, scripts):
 
 @pytest.fixture
 def document():
-    [folder] = public_package("gpu-resource-negotiator==0.2.4").iterdir()
+    [folder] = public_package(GRN).iterdir()
     text = (folder / "README.md").read_text()
     return [block for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE) if "def " in block]
 
 
 def test_grn_has_the_parameters_of_the_original():
-    [folder] = public_package("gpu-resource-negotiator==0.2.4").iterdir()
+    [folder] = public_package(GRN).iterdir()
     assert parameters_of_job(folder / "grn" / "core" / "job.py") == parameters_of_job(COMPAT / "grn.py")
 
 

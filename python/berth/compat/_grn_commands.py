@@ -74,9 +74,9 @@ def _lease_gpu(words: List[str]) -> Dict[str, str]:
     """Leases a GPU for this process, and returns the variables of the lease. Ends the process if there is none."""
     gpus = allowed_gpus()
     choice = ["--gpu", ",".join(gpus)] if gpus else []
-    words = [berth.program(), "acquire", "--count", "1", "--mem", "all", *choice, "--for", str(os.getpid()),
-             "--label", label_text(_request.command_text(words))]
-    acquired = subprocess.run(words, stdout=subprocess.PIPE, text=True)
+    acquire = [berth.program(), "acquire", "--compat", "grn-run", "--count", "1", "--mem", "all", *choice,
+               "--for", str(os.getpid()), "--label", label_text(_request.command_text(words))]
+    acquired = subprocess.run(acquire, stdout=subprocess.PIPE, text=True)
     if acquired.returncode != 0:
         os._exit(acquired.returncode if acquired.returncode > 0 else 128 - acquired.returncode)
     lines = [line.partition(" ")[2].partition("=") for line in acquired.stdout.splitlines()]

@@ -173,8 +173,10 @@ class GpuGet:
         self._exec_acquire(ids)
 
     def _exec_acquire(self, ids: List[str], *flags: str) -> NoReturn:
-        words = [berth.program(), "acquire", "--print", "ids", "--count", "1", "--gpu", ",".join(ids), *flags]
-        words += ["--compat", "gpuget"] if self._flags.pid is None else ["--for", str(self._flags.pid)]
+        # --mem all: with a default of the configuration, the lease would share its GPU.
+        words = [berth.program(), "acquire", "--compat", "gpuget", "--print", "ids", "--count", "1", "--mem", "all",
+                 "--gpu", ",".join(ids), *flags]
+        words += [] if self._flags.pid is None else ["--for", str(self._flags.pid)]
         # Only the list of managed GPUs restricts the choice: a script may have set the variable to an ID of --get.
         variables = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
         os.execve(words[0], words, variables)

@@ -172,7 +172,8 @@ class _Request:
         values = {**self.keywords(), "gpu": ",".join(map(str, self.devices)) or None}
         words = {"count": "--count", "policy": "--policy", "gpu": "--gpu", "name": "--name", "util": "--max-util",
                  "mem_util": "--max-mem-util", "processes": "--max-processes"}
-        return ["--no-wait", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
+        # --mem all: with a default of the configuration, the lease would share its GPUs.
+        return ["--no-wait", "--mem=all", *(f"{word}={values[key]}" for key, word in words.items() if values[key] is not None)]
 
     def remaining_after(self, gpus: Sequence[berth.Gpu]) -> _Request:
         """The rest of the request for a caller that already has `gpus`."""

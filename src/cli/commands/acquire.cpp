@@ -39,7 +39,7 @@ struct AcquireCommandOptions {
   std::shared_ptr<RequestOptions> request;
   std::string format = "shell";
   std::string ids = "index";
-  std::string compat;  // the older tool that calls: gpuget or gpuselect; empty for none
+  std::string compat;  // the older tool that calls: gpuget, gpuselect or grn-run; empty for none
   pid_t owner = 0;
 };
 
@@ -56,7 +56,8 @@ Result<LeaseOwners> find_owners(const AcquireCommandOptions& options) {
 }
 
 // When the newest process that `owner` has started and that still runs was started, in clock ticks
-// since the host started; 0 if there is none. This command itself does not count.
+// since the host started; 0 if there is none. A process of its session that has lost its parent may
+// be one: `(job &)`. This command itself does not count.
 std::uint64_t newest_child_start(const OwnerProcess& owner) {
   std::set<pid_t> self;
   for (pid_t pid = ::getpid(); pid > 0 && pid != owner.pid;) {
@@ -67,7 +68,9 @@ std::uint64_t newest_child_start(const OwnerProcess& owner) {
   std::uint64_t newest = 0;
   for (const pid_t pid : list_processes()) {
     const auto stat = read_process_stat(pid);
-    if (!stat || stat->parent != owner.pid || self.contains(pid)) continue;
+    if (!stat || self.contains(pid)) continue;
+    const bool may_be_left_behind = stat->session == owner.session && pid != owner.session;
+    if (stat->parent != owner.pid && !(may_be_left_behind && has_lost_parent(*stat))) continue;
     if (const UniqueFd child = open_process(pid); child && !has_ended(child)) {
       newest = std::max(newest, stat->start_ticks);
     }
@@ -168,21 +171,21 @@ Result<void> parse_pid(std::string_view text, pid_t& pid) {
   return fail(ErrorKind::usage, fmt::format("{} is not a process ID", in_quotes(text)));
 }
 
-// Tells a user at a terminal which GPUs the shell has now, and for how long.
-void print_notice(const Lease& lease, const OwnerProcess& owner) {
+// Tells a user at a terminal which GPUs the shell has now, for how long, and how to use them. Says
+// nothing in scripts of older tools, which do not expect it.
+void print_notice(const Lease& lease, const OwnerProcess& owner,
+                  const AcquireCommandOptions& options) {
   if (::isatty(STDERR_FILENO) == 0) return;
+  if (!options.compat.empty() && ::isatty(STDOUT_FILENO) == 0) return;
   const std::string gpus = gpu_list(format_gpu_indices(lease.host_gpus(), lease.record().uuids));
   print_message(fmt::format("{} leased to {} (pid {}) until it exits, or until: berth release {}",
                             gpus + (lease.record().uuids.size() == 1 ? " is" : " are"), owner.name,
                             owner.pid, lease.id()));
-}
-
-// The commands that set the variables were printed, and no shell has run them.
-void print_hint() {
-  if (::isatty(STDERR_FILENO) == 0) return;
-  print_message(
-      "the shell does not use the lease yet: paste the lines above into it; next time: "
-      "eval \"$(berth acquire)\"");
+  if (options.format == "shell" && ::isatty(STDOUT_FILENO) != 0) {
+    print_message(
+        "the shell does not use the lease yet: paste the lines above into it; next time: "
+        "eval \"$(berth acquire)\"");
+  }
 }
 
 // Waits until a write does not block. False if it will fail: the reader of a pipe is gone.
@@ -238,17 +241,17 @@ Result<int> run(const AcquireCommandOptions& options, bool has_memory_flag) {
     return tl::make_unexpected(keeper.error());
   }
   lease.hand_over_bell();
-  // A shell that reads the output continues, perhaps with its prompt, as soon as it has it.
-  const bool has_reader = ::isatty(STDOUT_FILENO) == 0;
-  if (has_reader) print_notice(lease, owner);
-  // The keeper is told first: if this process is killed now, a script may hold a lease that it does
-  // not know of, until the script ends, but no script gets GPUs without a lease.
-  if (wait_until_writable(STDOUT_FILENO)) keeper->confirm_delivery();
+  // Confirm first: if this process is killed now, a script may hold a lease that it does not know
+  // of, until the script ends, but no script gets GPUs without a lease.
+  const bool prints_to_terminal = ::isatty(STDOUT_FILENO) != 0;
+  if (wait_until_writable(STDOUT_FILENO)) {
+    keeper->confirm_delivery();
+    if (!prints_to_terminal) print_notice(lease, owner, options);  // before the reader goes on
+  }
   print(format_output(lease, options));
   if (std::fflush(stdout) == 0) {
     keeper->confirm_delivery();
-    if (!has_reader) print_notice(lease, owner);
-    if (!has_reader && options.format == "shell") print_hint();
+    if (prints_to_terminal) print_notice(lease, owner, options);
   } else {
     keeper->revoke_delivery();  // and run_program() reports the error
   }
@@ -283,8 +286,8 @@ Action define_acquire(Flags& command, const CommandContext& /*context*/) {
   command.add_value("--for", "PID", "Process that owns the lease (default: the calling shell)",
                     [options](std::string_view text) { return parse_pid(text, options->owner); });
   command.set_group("");  // for the commands of berth.compat only
-  command.add_choice("--compat", "gpuget|gpuselect", "Owner as scripts of this tool need it",
-                     options->compat);
+  command.add_choice("--compat", "gpuget|gpuselect|grn-run",
+                     "Owner and messages as scripts of this tool need them", options->compat);
   command.set_group("Options");
   command.set_argument_remedy(
       "to lease several GPUs, write -n 2; to run a command: berth run -- COMMAND");

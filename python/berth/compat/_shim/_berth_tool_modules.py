@@ -31,7 +31,7 @@ class ToolModuleFinder:
     def find_spec(
         self, name: str, path: Optional[Sequence[str]] = None, target: Optional[ModuleType] = None
     ) -> Optional[ModuleSpec]:
-        if name.partition(".")[0] not in TOOL_MODULES:
+        if name.partition(".")[0] not in TOOL_MODULES or not is_module_here(name):
             return None
         return ModuleSpec(name, self)  # type: ignore[arg-type]  # importing the loader's base class would take long
 
@@ -60,6 +60,16 @@ class ToolModuleFinder:
 
 def module_here(name: str) -> str:
     return "berth.compat." + SUBMODULES.get(name, name)
+
+
+def is_module_here(name: str) -> bool:
+    """False for a module inside of an original that berth does not have. Its package is imported already."""
+    import importlib.util
+
+    try:
+        return name in TOOL_MODULES or importlib.util.find_spec(module_here(name)) is not None
+    except ImportError:
+        return False
 
 
 def describe_wrong_python(name: str) -> Optional[ImportError]:
