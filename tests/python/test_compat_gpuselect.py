@@ -641,6 +641,20 @@ until [ -s got-a ] && [ -s got-b ]; do :; done; echo ready; wait""", cwd=server.
     assert job.end() == 0
 
 
+def test_a_job_in_another_session_keeps_its_gpu(server, command, jobs):
+    """It has not used the GPU yet; only its environment tells which GPU it will use."""
+    os.mkfifo(server.folder / "end")
+    job = jobs.start("bash", "-c", """for number in 1 2; do
+  CUDA_VISIBLE_DEVICES=$(gpuselect -d 1) setsid -f sh -c 'echo "$CUDA_VISIBLE_DEVICES" > got-$0; read -r x < end' $number
+  until [ -s got-$number ]; do sleep 0.02; done
+done; cat got-1 got-2; echo ready; read -r line""", cwd=server.folder)
+    got = lines(ready(job))
+    with open(server.folder / "end", "w"):
+        pass
+    assert got == ["1", ""], "the second call is granted nothing"
+    assert state_of(server, 1) == "leased"
+
+
 @pytest.mark.parametrize("call", ["timeout 60 gpuselect -d 2", "sh -c 'gpuselect -d 2; true'"])
 def test_through_other_programs(server, command, jobs, call):
     job = jobs.start("bash", "-c", f"echo $({call}); echo ready; read -r line")

@@ -12,7 +12,6 @@
 #include <poll.h>
 #include <set>
 #include <string>
-#include <time.h>
 #include <unistd.h>
 #include <utility>
 #include <variant>
@@ -25,9 +24,9 @@
 #include "cli/command.h"
 #include "cli/request_flags.h"
 #include "devices/driver.h"
-#include "lease/cancel_and_release.h"
 #include "lease/job_environment.h"
 #include "profile/job_type.h"
+#include "run/earlier_leases.h"
 #include "run/keeper.h"
 #include "run/lease_owner.h"
 #include "run/wait_display.h"
@@ -53,71 +52,6 @@ Result<LeaseOwners> find_owners(const AcquireCommandOptions& options) {
   if (options.compat == "gpuget") return find_output_owners("name one with --pid PID");
   LeaseOwners owners = TRY(find_output_owners("start the program with it: gpuselect -- CMD"));
   return LeaseOwners{std::move(owners.first)};
-}
-
-// When the newest process that `owner` has started and that still runs was started, in clock ticks
-// since the host started; 0 if there is none. A process of its session that has lost its parent may
-// be one: `(job &)`. This command itself does not count.
-std::uint64_t newest_child_start(const OwnerProcess& owner) {
-  std::set<pid_t> self;
-  for (pid_t pid = ::getpid(); pid > 0 && pid != owner.pid;) {
-    self.insert(pid);
-    const auto stat = read_process_stat(pid);
-    pid = stat ? stat->parent : 0;
-  }
-  std::uint64_t newest = 0;
-  for (const pid_t pid : list_processes()) {
-    const auto stat = read_process_stat(pid);
-    if (!stat || self.contains(pid)) continue;
-    const bool may_be_left_behind = stat->session == owner.session && pid != owner.session;
-    if (stat->parent != owner.pid && !(may_be_left_behind && has_lost_parent(*stat))) continue;
-    if (const UniqueFd child = open_process(pid); child && !has_ended(child)) {
-      newest = std::max(newest, stat->start_ticks);
-    }
-  }
-  return newest;
-}
-
-// A time in clock ticks since the host started, as ProcessStat has it; a second earlier, since the
-// two clocks are not read at the same moment.
-std::uint64_t to_ticks(TimePoint time) {
-  using std::chrono::milliseconds;
-  timespec now{};
-  ::clock_gettime(CLOCK_BOOTTIME, &now);
-  const auto since_start = std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
-  const auto age = std::chrono::system_clock::now() - time + std::chrono::seconds(1);
-  const auto then = std::chrono::duration_cast<milliseconds>(since_start - age).count();
-  return static_cast<std::uint64_t>(std::max<std::int64_t>(then, 0)) *
-         static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK)) / 1000;
-}
-
-bool has_compute_process(const Snapshot& snapshot, const std::string& uuid) {
-  for (const Gpu& gpu : snapshot.gpus) {
-    if (gpu.uuid != uuid) continue;
-    return gpu.health != Health::ok ||
-           std::any_of(gpu.processes.begin(), gpu.processes.end(), [](const GpuProcess& process) {
-             return process.kind == ProcessKind::compute;
-           });
-  }
-  return true;  // it is not known whether the GPU is used
-}
-
-// A loop such as `for i in …; do CUDA_VISIBLE_DEVICES=$(gpuselect) train $i; done` calls gpuselect
-// again and again, and no call gives back what the one before took. So this does: it releases the
-// leases of the same process that have the same label, if no process computes on their GPUs, and if
-// the owner has no child that it has started since then.
-Result<void> release_earlier_leases(const OwnerProcess& owner, const std::string& label,
-                                    Probe& probe) {
-  const Snapshot snapshot = TRY(probe.snapshot());
-  const std::uint64_t newest_child = newest_child_start(owner);
-  TRY(release_own_leases([&](const Record& lease) {
-    return lease.pid == owner.pid && lease.pid_namespace == pid_namespace() &&
-           lease.label == label && newest_child < to_ticks(lease.granted) &&
-           std::none_of(lease.uuids.begin(), lease.uuids.end(), [&](const std::string& uuid) {
-             return has_compute_process(snapshot, uuid);
-           });
-  }));
-  return {};
 }
 
 // The index of a card is a number, that of a MIG instance a string, as in `berth status --json`.
