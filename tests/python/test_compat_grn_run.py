@@ -64,6 +64,28 @@ def test_a_job_below_run_on_the_only_gpu(grn, jobs):
     assert job.end() == 0
 
 
+@pytest.mark.parametrize("gpus", ["1x24GiB", "4x24GiB"])
+def test_a_job_below_run_leaves_the_lease_to_a_program_that_computes(grn, jobs, gpus):
+    """The program keeps its GPU until it ends; on the only GPU the job waits for it."""
+    grn.use(gpus)
+    script(grn, "both.sh", """berth-sim-job --quiet --mem 1GiB --samples 3 --time 1h & tool=$!
+until berth status --json | grep -q berth-sim-job; do sleep 0.05; done
+python job.py & job=$!
+echo started; read -r line; kill $tool; wait $job; echo over
+""")
+    job = jobs.start("grn-run", "bash both.sh", **in_scripts(grn))
+    eventually(lambda: job.out == "started\n", "the start of both")
+    if gpus == "1x24GiB":
+        eventually(lambda: grn.status()["queue"], "the job waits")
+    else:
+        eventually(lambda: len(notes(grn)) == 1, "the job runs on another GPU")
+    assert state_of(grn, 0) == "leased"
+    job.process.stdin.write(b"\n")
+    job.process.stdin.flush()
+    eventually(lambda: job.out == "started\nover\n", "the end of the job")
+    assert [note["gpu"] for note in notes(grn)] == ["0" if gpus == "1x24GiB" else "1"]
+
+
 def test_jobs_below_run_keep_its_restrictions(grn, jobs):
     script(grn, "job.sh", "$SETTING python job.py\n")
     good(grn.run("grn-run", "bash job.sh", env={"CUDA_VISIBLE_DEVICES": "3,2"}, **in_scripts(grn)))
