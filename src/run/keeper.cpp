@@ -81,6 +81,10 @@ HoldEnd hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Pro
     probe->set_interrupt(interrupt.get());
     if (!sampler) sampler.emplace(lease, SamplingRate::reporting);
   }
+  const auto stop = [probe](HoldEnd end) {
+    if (probe != nullptr) probe->set_interrupt(-1);
+    return end;
+  };
   RateLimiter rate_limiter;
   auto audit = Clock::now() + audit_interval(kAuditInterval);
   for (;;) {
@@ -93,18 +97,15 @@ HoldEnd hold_until_owner_ends(Lease& lease, int owner, SignalQueue& signals, Pro
                                    {signals.fd(), POLLIN, 0}}};
     const auto ms = std::max(pause, std::chrono::milliseconds(0)).count();
     const int ready = ::poll(watched.data(), watched.size(), static_cast<int>(ms));
-    if (watched[0].revents != 0) {
-      if (probe != nullptr) probe->set_interrupt(-1);
-      return HoldEnd::owner_ended;
-    }
+    if (watched[0].revents != 0) return stop(HoldEnd::owner_ended);
     if (ready == 0 && Clock::now() < audit && !lease.is_ended()) continue;
     audit = Clock::now() + audit_interval(kAuditInterval);
     while (const auto info = signals.next()) {
-      if (info->ssi_signo == SIGTERM) return HoldEnd::released;
+      if (info->ssi_signo == SIGTERM) return stop(HoldEnd::released);
     }
     rate_limiter.wait(owner);  // any local user can ring without end
     clear_rings(lease.bell());
-    if (lease.is_ended()) return HoldEnd::released;
+    if (lease.is_ended()) return stop(HoldEnd::released);
     (void)lease.restore_if_deleted();  // tried again at the next audit
   }
 }

@@ -16,7 +16,7 @@ class OldPythonFinder(object):
 
     def find_module(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
         if name.partition(".")[0] in ("safe_gpu", "gpu_lock", "gpuselect", "grn"):
-            raise ImportError("berth's version of %s needs Python 3.8 or later; this is Python %d.%d (%s)"
+            raise ImportError("berth's version of %s needs Python 3.9 or later; this is Python %d.%d (%s)"
                               % (name, sys.version_info[0], sys.version_info[1], sys.executable))
 
     find_spec = find_module  # its name since Python 3.4
