@@ -34,7 +34,7 @@
  */
 /** @typedef {{user: string, start: string, end: string, leases: number, shared: boolean}} Span */
 /** @typedef {{host: string, uuid: string, index: number|string|null, name: string|null, spans: Span[]}} Row */
-/** @typedef {{since: string, until: string, resolution_s: number, gpus: Row[]}} Timeline */
+/** @typedef {{since: string, until: string, resolution_s: number, truncated: boolean, gpus: Row[]}} Timeline */
 /**
  * @typedef {{user: string, leases: number, running: number, gpu_hours: number, shared_gpu_hours: number,
  *   utilization_pct: number|null, idle_gpu_hours: number|null, waited_s_median: number|null}} UserFigures
