@@ -54,7 +54,7 @@ CompactHistory read_compact_history(const std::string& archive, TimePoint since,
     history.table.merge(partial.table);
     history.damaged += partial.damaged;
   }
-  // A user's first line is of the lease that ended first: a longer one may have begun earlier.
+  // A user's first line is of the lease that ended first: a longer lease may have begun before.
   HistoryStarts starts = find_history_starts(folders);
   for (const CompactLease& lease : history.table.leases()) {
     const TimePoint granted{std::chrono::milliseconds(lease.granted_ms)};
