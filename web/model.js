@@ -17,7 +17,7 @@
  */
 /**
  * @typedef {{ticket: string, position: number, user: string, pid: number, command: string|null, label: string,
- *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null,
+ *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null, gpu_name: string|null,
  *   gpus: (number|string)[]|null, reason: string, starts: string|null, start_unknown_reason: string|null}} Ticket
  */
 /**
