@@ -229,10 +229,10 @@ function row_view() {
     update(line) {
       set_text(name, line.name);
       set_attribute(name, "title", line.name);
-      const who = [...line.totals].sort((a, b) => b[1] - a[1]).map(
+      const users = [...line.totals].sort((a, b) => b[1] - a[1]).map(
           ([user, time]) => `${printable(user)} ${hours(time / HOUR)} hours`);
       set_attribute(track, "aria-label", line.pieces.some((piece) => piece.ticket) ?
-        `${line.name}: ${plural(line.pieces.length, "expected start")}` : `${line.name}: ${who.join(", ") || "not leased"}`);
+        `${line.name}: ${plural(line.pieces.length, "expected start")}` : `${line.name}: ${users.join(", ") || "not leased"}`);
       const lanes = line.pieces.reduce((most, piece) => Math.max(most, piece.lanes), 1);
       track.style.height = `${Math.min(78, Math.max(28, 13 * lanes))}px`;
       update_children(track, line.pieces, (piece) => piece.key, () => span_view(line));
