@@ -132,8 +132,8 @@ def test_the_queue_says_who_waits_why_and_for_how_long(server):
     second = start_waiter(server, "--mem", "8GiB", "--gpu", "1", "--label", "größe")
     both = queue(server)
     assert list(both[0]) == ["ticket", "position", "user", "pid", "command", "label", "since", "request", "count",
-                             "memory_mib", "time_s", "name", "gpus", "reason", "starts", "start_unknown_reason"]
-    assert [(t["request"], t["time_s"], t["name"], t["gpus"]) for t in both] == [
+                             "memory_mib", "time_s", "gpu_name", "gpus", "reason", "starts", "start_unknown_reason"]
+    assert [(t["request"], t["time_s"], t["gpu_name"], t["gpus"]) for t in both] == [
         ("2 GPUs, 10m", 600, None, None), ("GPU 1, 8 GiB each", None, None, [1])]
     assert [(t["ticket"], t["position"], t["count"], t["memory_mib"]) for t in both] == [
         (first.ticket, 1, 2, None), (second.ticket, 2, 1, 8192)]

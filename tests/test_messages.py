@@ -39,7 +39,7 @@ shift
 exec setpriv --reuid="$user" --regid="$user" --clear-groups "$@"
 """,
     "findings": """#!/bin/sh
-COLUMNS=2000 berth doctor --all | awk -v checks=" $* " '
+COLUMNS=2000 berth doctor -v | awk -v checks=" $* " '
   /^[a-z]/ { shown = index(checks, " " $2 " ") > 0; if (shown && $1 == "problem") code = 1 }
   /^$/ { exit }
   shown

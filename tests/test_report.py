@@ -373,6 +373,7 @@ def test_csv_has_the_figures_of_the_json(server, archive):
     whole = report(server)
     table = rows(server)
     assert [row["by"] for row in table][:3] == ["total", "user", "job"]
+    assert list(table[0])[5:] == [key for key in whole["total"] if key != "nested_leases"]
     lists = {"user": whole["users"], "job": whole["jobs"], "gpu": whole["gpus"], "day": whole["days"]}
     for by, figures in {"total": [whole["total"]], **lists}.items():
         mine = [row for row in table if row["by"] == by]
@@ -389,14 +390,15 @@ def test_csv_has_the_figures_of_the_json(server, archive):
     assert {row["by"] for row in rows(server, "--by", "gpu")} == {"gpu"}
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+1", "-2", "@SUM(A1)", "  =1", "\t=1", "\r=1", "\uff1d1+1", "=a,b", '="x"'])
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-2", "@SUM(A1)", "  =1", "\t=1", "\r=1", "\uff1d1+1", "=a,b", '="x"',
+                                  "\u00a0=1", "\u3000+1", " \u2009\u202f-1", "\ufeff=1", "\u200b@1"])
 def test_no_value_is_a_formula_for_a_spreadsheet(server, archive, name):
     archive.add(5, 1, job=name, gpus=[{"uuid": name, "index": name, "name": name}])
     for row in rows(server):
         for value in row.values():
             assert not value.strip() or value.strip()[0] not in "=+-@\uff1d\t\r", row
     [job] = [row["name"] for row in rows(server, "--by", "job")]
-    shown = name.replace("\t", "\\t").replace("\r", "\\r")
+    shown = name.replace("\t", "\\t").replace("\r", "\\r").replace("\ufeff", "\\ufeff").replace("\u200b", "\\u200b")
     assert job == (shown if shown.startswith("\\") else "'" + name)
 
 

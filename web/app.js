@@ -66,7 +66,7 @@ function draw() {
   show_hosts(shown);
   show_queues(shown);
   show_idle(shown);
-  update_future(hosts);
+  show_history_problem(try_to_draw("timeline", () => update_future(hosts)));
   set_attribute(element("view"), "data-compact", is_compact());
   draw_state_counts();
   draw_connection();
@@ -183,6 +183,32 @@ function draw_usage() {
   if (last_report) show_usage(last_report);
 }
 
+/**
+ * Draws a part of the page, so that an error there does not keep the other parts from being drawn.
+ * @param {string} part
+ * @param {() => void} draw_part
+ * @returns {string | null} why it cannot be drawn
+ */
+function try_to_draw(part, draw_part) {
+  try {
+    draw_part();
+    return null;
+  } catch (error) {
+    console.error(error);
+    return `The ${part} cannot be drawn: ${error instanceof Error ? error.message : error}`;
+  }
+}
+
+/** @type {string | null} */
+let history_request_problem = null;
+
+/** @param {string | null} drawing_problem */
+function show_history_problem(drawing_problem) {
+  const text = history_request_problem ?? drawing_problem;
+  set_text(element("history-error"), text ?? "");
+  set_visible(element("history-error"), text !== null);
+}
+
 async function load_history() {
   clearTimeout(history_timer);
   history_timer = setTimeout(load_history, 60_000);
@@ -191,12 +217,10 @@ async function load_history() {
   const period = document.querySelector("input[name=period]:checked")?.getAttribute("value") ?? "24h";
   const [timeline, report] = await Promise.all([call(`timeline?since=${period}`), call(`report?since=${period}`)]);
   if (request !== last_history_request) return;
-  if (timeline.data) show_timeline(timeline.data, hosts, period);
   if (report.data) add_users((last_report = report.data).users.map((/** @type {{user: string}} */ one) => one.user));
+  history_request_problem = timeline.problem ?? report.problem;
+  show_history_problem(try_to_draw("timeline", () => timeline.data && show_timeline(timeline.data, hosts, period)));
   draw_usage();
-  const failed = timeline.problem ?? report.problem;
-  set_text(element("history-error"), failed ?? "");
-  set_visible(element("history-error"), failed !== null);
 }
 for (const choice of document.querySelectorAll("input[name=period]")) choice.addEventListener("change", load_history);
 
@@ -240,7 +264,7 @@ store_token_from_url();
 const event_stream = stream((name, data) => EVENTS[name]?.(data), on_connection_state, is_notifying);
 watch_filter(() => {
   draw();
-  draw_timeline(hosts);
+  show_history_problem(try_to_draw("timeline", () => draw_timeline(hosts)));
   draw_usage();
 });
 element("retry").addEventListener("click", () => event_stream.open());

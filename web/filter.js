@@ -1,6 +1,6 @@
 // @ts-check
-// Which GPUs and tickets the page shows: search, user, state, and "only mine". The viewer chooses who "me" is, because
-// the server does not know them.
+// Which GPUs and tickets the page shows: search, user, state, and "only mine". The server does not know which user the
+// viewer is, so the viewer chooses their own name.
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
 import {plural, printable} from "./format.js";
 import {server} from "./model.js";

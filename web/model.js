@@ -17,7 +17,7 @@
  */
 /**
  * @typedef {{ticket: string, position: number, user: string, pid: number, command: string|null, label: string,
- *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null,
+ *   since: string, request: string, count: number, memory_mib: number|null, time_s: number|null, gpu_name: string|null,
  *   gpus: (number|string)[]|null, reason: string, starts: string|null, start_unknown_reason: string|null}} Ticket
  */
 /**
@@ -34,7 +34,7 @@
  */
 /** @typedef {{user: string, start: string, end: string, leases: number, shared: boolean}} Span */
 /** @typedef {{host: string, uuid: string, index: number|string|null, name: string|null, spans: Span[]}} Row */
-/** @typedef {{since: string, until: string, resolution_s: number, gpus: Row[]}} Timeline */
+/** @typedef {{since: string, until: string, resolution_s: number, truncated: boolean, gpus: Row[]}} Timeline */
 /**
  * @typedef {{user: string, leases: number, running: number, gpu_hours: number, shared_gpu_hours: number,
  *   utilization_pct: number|null, idle_gpu_hours: number|null, waited_s_median: number|null}} UserFigures

@@ -69,5 +69,5 @@ function summary(values, format_value) {
   const known_values = values.filter((value) => value !== null);
   if (known_values.length === 0) return "no data yet";
   const mean = known_values.reduce((sum, value) => sum + value, 0) / known_values.length;
-  return `${format_value(Math.round(mean))} on average, ${format_value(Math.max(...known_values))} at most`;
+  return `${format_value(Math.round(mean))} on average, ${format_value(known_values.reduce((most, value) => Math.max(most, value)))} at most`;
 }

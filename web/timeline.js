@@ -37,9 +37,10 @@ const body = h("tbody");
 const table = h("details", {}, h("summary", {}, "As a table"),
     h("table", {}, h("thead", {}, h("tr", {}, ...["GPU", "User", "Hours"].map((text) => h("th", {scope: "col"}, text)))),
         body));
+const part_hint = h("p", {class: "hint"}, "Only a part: the history of this period has too many spans to show all.");
 const empty = h("div", {class: "empty"}, h("p", {}, "No jobs yet:"), h("code", {}, "berth run -- python train.py"));
 const chart = h("div", {class: "chart"}, h("div", {class: "plane"}, grid, rows, h("div", {class: "over"}, now_line)), axis);
-const content = h("div", {}, chart, legend, future_hint, table);
+const content = h("div", {}, chart, legend, future_hint, part_hint, table);
 const popup = attach_popup(chart);
 set_visible(empty, false);
 
@@ -79,6 +80,7 @@ export function draw_timeline(hosts) {
   if (!shown) return;
   const place = element("timeline");
   if (!content.isConnected) place.replaceChildren(empty, content);
+  set_visible(empty, false); // also if an error ends this function
   future_key = make_future_key(hosts);
   const lines = make_lines(shown, hosts);
   const pieces = lines.flatMap((line) => line.pieces);
@@ -88,6 +90,7 @@ export function draw_timeline(hosts) {
   set_visible(content, pieces.length > 0);
   const has_future = range.until > range.now;
   set_visible(future_hint, has_future);
+  set_visible(part_hint, shown.truncated);
   set_visible(now_line, has_future);
   now_line.style.left = `${position_percent(range.now)}%`;
   draw_ticks();
@@ -104,7 +107,7 @@ export function draw_timeline(hosts) {
 function set_range(timeline, pieces) {
   const since = Date.parse(timeline.since);
   const now = Date.parse(timeline.until);
-  const wanted = Math.max(now, ...pieces.map((piece) => piece.to)) - now;
+  const wanted = pieces.reduce((latest, piece) => Math.max(latest, piece.to), now) - now;
   const future = wanted > 0 ? Math.min(Math.max(wanted * 1.05, (now - since) * MIN_FUTURE), (now - since) * MAX_FUTURE) : 0;
   range = {since, now, until: now + future};
 }
@@ -126,7 +129,9 @@ function make_lines(timeline, hosts) {
     }
   }
   const several = new Set([...found.values()].map((row) => row.host)).size > 1;
-  const sorted = [...found].sort(([, a], [, b]) => a.host.localeCompare(b.host) ||
+  // A GPU that is not there any more comes after those that are.
+  const is_former = (/** @type {string} */ key) => Number(!future.has(key));
+  const sorted = [...found].sort(([key_a, a], [key_b, b]) => a.host.localeCompare(b.host) || is_former(key_a) - is_former(key_b) ||
     String(a.index).localeCompare(String(b.index), undefined, {numeric: true}));
   const lines = sorted.map(([key, row]) => {
     const past = row.spans.map((span) => ({key: `${span.user} ${span.start}`, user: span.user, from: Date.parse(span.start),
@@ -224,11 +229,11 @@ function row_view() {
     update(line) {
       set_text(name, line.name);
       set_attribute(name, "title", line.name);
-      const who = [...line.totals].sort((a, b) => b[1] - a[1]).map(
+      const users = [...line.totals].sort((a, b) => b[1] - a[1]).map(
           ([user, time]) => `${printable(user)} ${hours(time / HOUR)} hours`);
       set_attribute(track, "aria-label", line.pieces.some((piece) => piece.ticket) ?
-        `${line.name}: ${plural(line.pieces.length, "expected start")}` : `${line.name}: ${who.join(", ") || "not leased"}`);
-      const lanes = Math.max(1, ...line.pieces.map((piece) => piece.lanes));
+        `${line.name}: ${plural(line.pieces.length, "expected start")}` : `${line.name}: ${users.join(", ") || "not leased"}`);
+      const lanes = line.pieces.reduce((most, piece) => Math.max(most, piece.lanes), 1);
       track.style.height = `${Math.min(78, Math.max(28, 13 * lanes))}px`;
       update_children(track, line.pieces, (piece) => piece.key, () => span_view(line));
     },
@@ -329,11 +334,12 @@ function tick_view(kind) {
 /** Shows the user's name in a span only if all of it fits. */
 function update_span_labels() {
   const total_width = rows.querySelector(".spans")?.clientWidth ?? 0;
-  for (const node of rows.querySelectorAll(".span")) {
-    if (!(node instanceof HTMLElement)) continue;
+  const nodes = /** @type {HTMLElement[]} */ ([...rows.querySelectorAll(".span")]);
+  // First all sizes, then all changes: a size after a change makes the browser compute the layout again.
+  const named = nodes.map((node) => {
     const room = (total_width * Number.parseFloat(node.style.width)) / 100;
-    const tall = node.clientHeight > 12;
-    node.classList.toggle("named", tall && room > 12 + 7.5 * (node.textContent?.length ?? 0));
-  }
+    return node.clientHeight > 12 && room > 12 + 7.5 * (node.textContent?.length ?? 0);
+  });
+  nodes.forEach((node, index) => node.classList.toggle("named", named[index]));
 }
 new ResizeObserver(update_span_labels).observe(chart);

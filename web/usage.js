@@ -25,7 +25,7 @@ const empty = h("div", {class: "empty"}, h("p", {}, "No GPU was leased in this p
 export function show_usage(report) {
   const place = element("usage");
   if (!table.isConnected) place.replaceChildren(empty, table);
-  const max_hours = Math.max(0.001, ...report.users.map(total_hours));
+  const max_hours = report.users.reduce((most, figures) => Math.max(most, total_hours(figures)), 0.001);
   const users = report.users.filter(({user}) => matches_user(user)).map((figures) => ({figures, share: total_hours(figures) / max_hours}));
   update_children(body, users, ({figures}) => figures.user, user_view);
   set_visible(empty, users.length === 0);

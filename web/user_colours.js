@@ -1,6 +1,6 @@
 // @ts-check
 // Assigns each user a colour and a pattern, the same on the whole page. The patterns distinguish users for people who
-// are colour-blind. style.css defines them as the classes who-N and mark-N.
+// are colour-blind. style.css defines them as the classes colour-N and mark-N.
 
 const COLOURS = 9;
 const PATTERNS = 4;
@@ -22,7 +22,7 @@ export function user_classes(user) {
       pattern: least_used(PATTERNS, hash, styles.map((other) => other.pattern))};
     assigned.set(user, style);
   }
-  return `who-${style.colour} mark-${style.pattern}`;
+  return `colour-${style.colour} mark-${style.pattern}`;
 }
 
 /**

@@ -33,30 +33,35 @@ std::vector<CardEvent> sorted_events(const std::vector<CardLease>& leases) {
 
 void CardTime::add(const CardTime& other, double factor) {
   hours += other.hours * factor;
+  recorded_hours += other.recorded_hours * factor;
   energy_kwh += other.energy_kwh * factor;
   measured_hours += other.measured_hours * factor;
 }
 
 std::vector<CardTime> divide_card_time(const std::vector<CardLease>& leases,
+                                       std::int64_t recorded_since_ms,
                                        const CardInterval& on_interval) {
   std::vector<CardTime> shares(leases.size());
   CardTime sum;  // of a lease that is on the card all the time
   std::size_t on_card = 0;
   std::int64_t measured = 0;  // how many leases on the card measured its power
   std::int64_t power_mw = 0;  // the sum of their values
+  const auto add_interval = [&](std::int64_t begin, std::int64_t end) {
+    if (on_card == 0 || end <= begin) return;
+    CardTime per_hour{1, begin >= recorded_since_ms ? 1.0 : 0.0, 0, 0};
+    if (measured > 0) {
+      per_hour.energy_kwh =
+          static_cast<double>(power_mw) / static_cast<double>(measured) / kMilliwattsPerKilowatt;
+      per_hour.measured_hours = 1;
+    }
+    on_interval(begin, end, per_hour);
+    sum.add(per_hour, static_cast<double>(end - begin) / kMsPerHour / static_cast<double>(on_card));
+  };
   std::int64_t before = 0;
   for (const CardEvent& event : sorted_events(leases)) {
-    if (on_card > 0 && event.ms > before) {
-      CardTime per_hour{1, 0, 0};
-      if (measured > 0) {
-        per_hour.energy_kwh =
-            static_cast<double>(power_mw) / static_cast<double>(measured) / kMilliwattsPerKilowatt;
-        per_hour.measured_hours = 1;
-      }
-      on_interval(before, event.ms, per_hour);
-      sum.add(per_hour,
-              static_cast<double>(event.ms - before) / kMsPerHour / static_cast<double>(on_card));
-    }
+    const std::int64_t middle = std::clamp(recorded_since_ms, before, std::max(before, event.ms));
+    add_interval(before, middle);
+    add_interval(middle, event.ms);
     before = event.ms;
     const CardLease& lease = leases[event.lease];
     const int change = event.is_end ? -1 : 1;
@@ -65,6 +70,10 @@ std::vector<CardTime> divide_card_time(const std::vector<CardLease>& leases,
     if (lease.power_mw < 0) continue;
     measured += change;
     power_mw += change * std::int64_t{lease.power_mw};
+  }
+  for (std::size_t i = 0; i < leases.size(); ++i) {
+    if (leases[i].power_mw >= 0)
+      shares[i].energy_kwh = leases[i].power_mw / kMilliwattsPerKilowatt * shares[i].hours;
   }
   return shares;
 }

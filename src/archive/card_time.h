@@ -15,6 +15,7 @@ constexpr double kMsPerHour = 3'600'000;
 // A sum over cards and time. Time is in hours.
 struct CardTime {
   double hours = 0;           // at least one lease was on the card
+  double recorded_hours = 0;  // the part of `hours` since the recording began
   double energy_kwh = 0;      // drawn in `measured_hours`
   double measured_hours = 0;  // the part of `hours` in which the power was measured
 
@@ -31,10 +32,12 @@ struct CardLease {
 // Calls `on_interval` for each time in which the same leases are on the card, in order; `per_hour`
 // is the card's time and energy in an hour of it. Where several leases measured the power, their
 // mean counts. Returns the share of each lease, parallel to `leases`: at each moment, the leases on
-// the card have equal shares.
+// the card have equal shares of its time. The energy of a share is by the lease's own measurement,
+// so that another user cannot change it by a false one; for a lease without, by the mean.
 using CardInterval =
     std::function<void(std::int64_t begin_ms, std::int64_t end_ms, const CardTime& per_hour)>;
 std::vector<CardTime> divide_card_time(const std::vector<CardLease>& leases,
+                                       std::int64_t recorded_since_ms,
                                        const CardInterval& on_interval);
 
 }  // namespace berth

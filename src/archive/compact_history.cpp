@@ -6,6 +6,7 @@
 #include <future>
 #include <system_error>
 #include <thread>
+#include <unistd.h>
 #include <vector>
 
 #include "cluster/store/history_stream.h"
@@ -48,12 +49,20 @@ CompactHistory read_compact_history(const std::string& archive, TimePoint since,
   }
   CompactHistory history = read_files();
   history.truncated = selection.truncated;
-  history.start = find_history_start(folders);
   for (auto& worker : workers) {
     const CompactHistory partial = worker.get();
     history.table.merge(partial.table);
     history.damaged += partial.damaged;
   }
+  // A user's first line is of the lease that ended first: a longer lease may have begun before.
+  HistoryStarts starts = find_history_starts(folders);
+  for (const CompactLease& lease : history.table.leases()) {
+    const TimePoint granted{std::chrono::milliseconds(lease.granted_ms)};
+    TimePoint& start =
+        starts.try_emplace(history.table.owners()[lease.owner].uid, granted).first->second;
+    start = std::min(start, granted);
+  }
+  history.start = choose_history_start(starts, ::geteuid());
   return history;
 }
 
@@ -65,7 +74,10 @@ Result<CompactHistory> read_compact_history(const RedisUrl& url, TimePoint since
   HistoryStream stream(url, since);
   for (;;) {
     const bool has_more = TRY(stream.read_next(server, [&](const EntryView& entry) {
-      if (filter(entry)) history.table.add(entry);
+      if (!filter(entry)) return;
+      history.table.add(entry);
+      const TimePoint granted{std::chrono::milliseconds(entry.granted_ms)};
+      history.start = std::min(history.start.value_or(granted), granted);
     }));
     if (!has_more) break;
   }

@@ -18,7 +18,8 @@ struct CompactHistory {
   LeaseTable table;
   std::size_t damaged = 0;  // the number of lines that could not be read
   bool truncated = false;   // the oldest lines were not read; see select_history_files()
-  // When the recording of leases began, of all users; nullopt if that is not known.
+  // When the recording of leases began, of all users; nullopt if that is not known. From files: see
+  // choose_history_start().
   std::optional<TimePoint> start{};
 };
 

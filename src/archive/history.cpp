@@ -287,15 +287,30 @@ off_t file_size(const UserFolder& folder, const std::string& name) {
   return status.st_size;
 }
 
-std::optional<TimePoint> find_history_start(const std::vector<UserFolder>& folders) {
-  std::optional<TimePoint> start;
+HistoryStarts find_history_starts(const std::vector<UserFolder>& folders) {
+  HistoryStarts starts;
   for (const UserFolder& folder : folders) {
     const std::vector<std::string> names = list_month_files(folder, TimePoint{});
     if (names.empty()) continue;
-    const auto entry = read_first_entry(folder, names.front());
-    if (entry) start = std::min(start.value_or(entry->granted), entry->granted);
+    if (const auto entry = read_first_entry(folder, names.front()))
+      starts.emplace(folder.uid, entry->granted);
   }
-  return start;
+  return starts;
+}
+
+std::optional<TimePoint> choose_history_start(const HistoryStarts& starts, uid_t viewer) {
+  if (starts.empty()) return std::nullopt;
+  std::vector<TimePoint> times;
+  times.reserve(starts.size());
+  for (const auto& [uid, time] : starts) times.push_back(time);
+  std::sort(times.begin(), times.end());
+  std::optional<TimePoint> start;
+  if (times.size() > 1) start = times[1];
+  for (const uid_t trusted : {viewer, uid_t{0}}) {
+    const auto found = starts.find(trusted);
+    if (found != starts.end()) start = std::min(start.value_or(found->second), found->second);
+  }
+  return start.value_or(times.front());
 }
 
 HistoryFiles select_history_files(const std::vector<UserFolder>& folders, TimePoint since,

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -113,8 +114,15 @@ std::vector<std::string> list_month_files(const UserFolder& folder, TimePoint si
 // The size of a history file; 0 if it cannot be read.
 off_t file_size(const UserFolder& folder, const std::string& name);
 
-// The grant of the first lease that the users' oldest files record; nullopt if there is none.
-std::optional<TimePoint> find_history_start(const std::vector<UserFolder>& folders);
+// The grant of the first lease that each user's oldest file records.
+using HistoryStarts = std::map<uid_t, TimePoint>;
+HistoryStarts find_history_starts(const std::vector<UserFolder>& folders);
+
+// When the recording began, for `viewer`; nullopt if there are no leases. A user can write false
+// lines in their own folder, so one user alone, other than the viewer and root, cannot make the
+// start earlier: two must record a lease so early. Where neither the viewer nor root has lines and
+// only one user has, that user's lines count.
+std::optional<TimePoint> choose_history_start(const HistoryStarts& starts, uid_t viewer);
 
 // A history file and the offset from which to read it. Does not own the folder.
 struct HistoryFile {

@@ -183,6 +183,7 @@ std::string timeline_json(const Timeline& timeline) {
   const Json json{{"since", format_iso_time(timeline.since)},
                   {"until", format_iso_time(timeline.until)},
                   {"resolution_s", timeline.resolution.count()},
+                  {"truncated", timeline.truncated},
                   {"gpus", std::move(gpus)}};
   return to_ascii_json(json) + "\n";
 }

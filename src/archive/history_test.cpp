@@ -95,19 +95,33 @@ TEST_F(HistoryTest, truncation_keeps_utf8_characters_whole) {
 }
 
 TEST_F(HistoryTest, starts_with_the_first_lease_of_the_oldest_file) {
-  EXPECT_EQ(find_history_start(open_user_folders(archive_)), std::nullopt);
+  EXPECT_TRUE(find_history_starts(open_user_folders(archive_)).empty());
   append(entry("aaaaaaaa"));
   HistoryEntry earlier = entry("bbbbbbbb");
   earlier.granted = time_at(-60 * 86'400);
   earlier.ended = earlier.granted + 1h;
   append(earlier);
-  EXPECT_EQ(find_history_start(open_user_folders(archive_)), earlier.granted);
+  const HistoryStarts expected{{::geteuid(), earlier.granted}};
+  EXPECT_EQ(find_history_starts(open_user_folders(archive_)), expected);
 }
 
 TEST_F(HistoryTest, starts_behind_damaged_lines) {
   std::ofstream(file()) << "{\"damaged\n\n";
   append(entry("aaaaaaaa"));
-  EXPECT_EQ(find_history_start(open_user_folders(archive_)), entry("aaaaaaaa").granted);
+  const HistoryStarts expected{{::geteuid(), entry("aaaaaaaa").granted}};
+  EXPECT_EQ(find_history_starts(open_user_folders(archive_)), expected);
+}
+
+TEST(HistoryStart, one_other_user_alone_cannot_make_it_earlier) {
+  EXPECT_EQ(choose_history_start({}, 1), std::nullopt);
+  EXPECT_EQ(choose_history_start({{2, time_at(10)}}, 1), time_at(10));
+  EXPECT_EQ(choose_history_start({{1, time_at(50)}, {2, time_at(10)}}, 1), time_at(50));
+  EXPECT_EQ(choose_history_start({{1, time_at(50)}, {2, time_at(10)}}, 2), time_at(10));
+  EXPECT_EQ(choose_history_start({{0, time_at(5)}, {2, time_at(10)}, {3, time_at(12)}}, 1),
+            time_at(5));
+  // A new user sees the time that two others have recorded.
+  EXPECT_EQ(choose_history_start({{1, time_at(50)}, {2, time_at(10)}, {3, time_at(12)}}, 1),
+            time_at(12));
 }
 
 TEST_F(HistoryTest, round_trip_keeps_every_field) {

@@ -136,8 +136,10 @@ ReportBuilder::ReportBuilder(const LeaseTable& table, const ReportQuery& query)
     if (group != groups.end()) gpu_groups_[group->second].is_present = true;
   }
   gpu_count_ = present.size();
-  for (const CompactLease& lease : table.leases())
-    recorded_since_ = std::min(recorded_since_, lease.granted_ms);
+  if (!query.history_start) {
+    for (const CompactLease& lease : table.leases())
+      recorded_since_ = std::min(recorded_since_, lease.granted_ms);
+  }
   recorded_since_ = std::max(recorded_since_, since_);
   // Leases from the harbour have no index: they are included if any index of the same GPU is.
   for (std::size_t i = 0; i < included_.size(); ++i) {
@@ -251,7 +253,7 @@ void ReportBuilder::add(const CompactLease& lease) {
 void ReportBuilder::add_card_time(Figures& figures, const GpuGroup& group, const CardTime& time,
                                   double factor) const {
   figures.cards.add(time, factor);
-  if (group.is_present) figures.occupied_hours += time.hours * factor;
+  if (group.is_present) figures.occupied_hours += time.recorded_hours * factor;
 }
 
 // Unlike add_days(), divides the time at each midnight: the intervals of a card do not overlap, so
@@ -301,7 +303,8 @@ void ReportBuilder::add_card(GpuGroup& group, std::span<const CardUse> uses) {
     card_leases.push_back({begin_of(lease), end_of(lease), use.power_mw});
   }
   const std::vector<CardTime> shares = divide_card_time(
-      card_leases, [&](std::int64_t begin, std::int64_t end, const CardTime& per_hour) {
+      card_leases, recorded_since_,
+      [&](std::int64_t begin, std::int64_t end, const CardTime& per_hour) {
         add_card_time(group.totals.figures, group, per_hour, hours_between(begin, end));
         add_card_days(group, begin, end, per_hour);
       });

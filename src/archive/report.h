@@ -43,8 +43,9 @@ struct Figures : Amounts {
   std::size_t lost = 0;
   std::optional<WaitTimes> waits;  // absent if no lease was granted in the period
   CardTime cards;                  // what of a shared card falls to each of its leases
-  double occupied_hours = 0;       // the part of cards.hours on the GPUs of ReportQuery::present
-  double capacity_hours = 0;       // the time of these GPUs, leased or not; 0: unknown
+  double occupied_hours =
+      0;  // the part of cards.recorded_hours on the GPUs of ReportQuery::present
+  double capacity_hours = 0;  // the time of these GPUs, leased or not; 0: unknown
 
   double held_hours() const { return gpu_hours + shared_gpu_hours; }
   // nullopt if the GPUs are not known.
@@ -91,7 +92,8 @@ struct ReportQuery {
   TimePoint now;
   // The local midnights, from the one before `since` (or the first grant) to the one after `now`.
   std::vector<TimePoint> midnights;
-  // When the recording of leases began, if that is known; the time before is not capacity.
+  // When the recording of leases began; the time before does not count for the occupancy. Absent:
+  // with the first lease.
   std::optional<TimePoint> history_start{};
   // The GPUs that there are now. Empty: unknown, and so is the occupancy.
   std::vector<GpuIdentity> present{};

@@ -252,6 +252,12 @@ TEST_F(ReportTest, the_time_before_the_history_is_no_capacity) {
   query_.history_start = at_hour(48);
   EXPECT_DOUBLE_EQ(report().total.capacity_hours, 24);
   EXPECT_EQ(report().recorded_since, at_hour(48));
+  // A lease before the start, true or not, does not count before it.
+  lease(42, 54);
+  EXPECT_EQ(report().recorded_since, at_hour(48));
+  EXPECT_DOUBLE_EQ(report().total.capacity_hours, 24);
+  EXPECT_DOUBLE_EQ(*report().total.occupancy_pct(), 50);
+  EXPECT_DOUBLE_EQ(*report().users[0].figures.occupancy_pct(), 50);
   query_.includes_gpu = [](std::string_view, std::string_view index) { return index == "1"; };
   EXPECT_DOUBLE_EQ(report().total.capacity_hours, 0);
 }
@@ -276,10 +282,25 @@ TEST_F(ReportTest, leases_divide_the_time_and_energy_of_a_shared_card) {
   EXPECT_NEAR(*all.total.energy_kwh(), 2.4 + 3.6 + 4.8, 1e-9);
   EXPECT_NEAR(*all.days[0].figures.energy_kwh(), 6, 1e-9);
   EXPECT_NEAR(*all.days[1].figures.energy_kwh(), 4.8, 1e-9);
+  // Each user's own measurement, or the mean, for the equal share of the time.
   for (const auto& user : all.users) {
-    const double expected = user.key.uid == 1 ? 2.4 + 1.8 : user.key.uid == 2 ? 1.8 + 3.6 : 1.2;
+    const double expected = user.key.uid == 1 ? 2.4 + 1.2 : user.key.uid == 2 ? 2.4 + 3.6 : 1.2;
     EXPECT_NEAR(*user.figures.energy_kwh(), expected, 1e-9) << user.key.uid;
   }
+}
+
+TEST_F(ReportTest, a_false_power_of_another_user_changes_only_their_own_energy) {
+  const auto measured = [](uid_t uid, unsigned power_mw) {
+    return [=](HistoryEntry& entry) {
+      entry.uid = uid;
+      entry.memory = gib(2);
+      entry.gpus[0].power_mw = power_mw;
+    };
+  };
+  lease(0, 10, measured(1, 200'000));
+  lease(0, 10, measured(2, 10'000'000));
+  for (const auto& user : report().users)
+    EXPECT_NEAR(*user.figures.energy_kwh(), user.key.uid == 1 ? 1 : 50, 1e-9);
 }
 
 TEST_F(ReportTest, energy_that_was_not_measured_is_unknown) {
@@ -324,7 +345,8 @@ RC_GTEST_FIXTURE_PROP(ReportTest, groups_add_up_to_the_total, ()) {
       cards.add(group.figures.cards);
       RC_ASSERT(group.figures.occupancy_pct().value_or(0) <= 100 + 1e-6);
     }
-    for (const auto amount : {&CardTime::hours, &CardTime::energy_kwh, &CardTime::measured_hours})
+    for (const auto amount : {&CardTime::hours, &CardTime::recorded_hours, &CardTime::energy_kwh,
+                              &CardTime::measured_hours})
       RC_ASSERT(std::abs(cards.*amount - all.total.cards.*amount) < 1e-6);
   };
   same(all.users);

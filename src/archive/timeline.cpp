@@ -12,7 +12,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr std::size_t kMaxSpans = 400;
+constexpr std::size_t kMaxSpansOfGpu = 400;
 constexpr std::int64_t kDefaultSteps = 720;
 
 // Times are milliseconds since 1970.
@@ -27,6 +27,7 @@ struct Interval {
 struct TimelineRow {
   GpuIdentity gpu;
   std::int64_t named_ms = -1;  // when it had that name; -1: unknown
+  bool is_present = false;     // in TimelineQuery::present
   std::vector<Interval> intervals;
 };
 
@@ -62,13 +63,14 @@ std::vector<Interval> merge_intervals(const std::vector<Interval>& intervals,
   return result;
 }
 
-// With more users than spans, merging is not enough: leave out the shortest spans.
-void drop_shortest(std::vector<Interval>& intervals) {
-  if (intervals.size() <= kMaxSpans) return;
-  std::nth_element(
-      intervals.begin(), intervals.begin() + kMaxSpans, intervals.end(),
-      [](const Interval& a, const Interval& b) { return a.end - a.start > b.end - b.start; });
-  intervals.resize(kMaxSpans);
+// Leaves out the shortest intervals.
+void drop_shortest(std::vector<Interval>& intervals, std::size_t max_count) {
+  if (intervals.size() <= max_count) return;
+  std::nth_element(intervals.begin(), intervals.begin() + static_cast<std::ptrdiff_t>(max_count),
+                   intervals.end(), [](const Interval& a, const Interval& b) {
+                     return a.end - a.start > b.end - b.start;
+                   });
+  intervals.resize(max_count);
 }
 
 class TimelineBuilder {
@@ -82,7 +84,8 @@ class TimelineBuilder {
     return gpu.host.empty() ? query_.this_host : gpu.host;
   }
   std::size_t find_row(const GpuIdentity& gpu);
-  std::vector<TimelineSpan> make_spans(std::vector<Interval>& intervals) const;
+  std::vector<TimelineSpan> make_spans(std::vector<Interval>& intervals, std::size_t max_count);
+  void add_row(TimelineRow& row, std::size_t max_spans);
 
   const LeaseTable& table_;
   const TimelineQuery& query_;
@@ -108,7 +111,11 @@ TimelineBuilder::TimelineBuilder(const LeaseTable& table, const TimelineQuery& q
                              ? query.resolution
                              : timeline_resolution(query.since, query.until);
   resolution_ms_ = milliseconds(timeline_.resolution).count();
-  for (const GpuIdentity& gpu : query.present) rows_[find_row(gpu)].named_ms = INT64_MAX;
+  for (const GpuIdentity& gpu : query.present) {
+    TimelineRow& row = rows_[find_row(gpu)];
+    row.named_ms = INT64_MAX;
+    row.is_present = true;
+  }
   for (const GpuIdentity& gpu : table.gpus()) row_by_gpu_.push_back(find_row(gpu));
 }
 
@@ -116,7 +123,7 @@ std::size_t TimelineBuilder::find_row(const GpuIdentity& gpu) {
   const auto [position, is_new] =
       row_positions_.try_emplace({gpu_host(gpu), gpu.uuid}, rows_.size());
   if (is_new) {
-    rows_.push_back({gpu, -1, {}});
+    rows_.push_back({gpu, -1, false, {}});
     rows_.back().gpu.host = gpu_host(gpu);
   }
   return position->second;
@@ -141,15 +148,18 @@ void TimelineBuilder::add(const CompactLease& lease) {
   }
 }
 
-std::vector<TimelineSpan> TimelineBuilder::make_spans(std::vector<Interval>& intervals) const {
+std::vector<TimelineSpan> TimelineBuilder::make_spans(std::vector<Interval>& intervals,
+                                                      std::size_t max_count) {
   std::sort(intervals.begin(), intervals.end(), is_before_by_user);
   std::int64_t resolution = resolution_ms_;
   std::vector<Interval> merged = merge_intervals(intervals, resolution);
-  while (merged.size() > kMaxSpans && resolution <= until_ - since_) {
+  while (merged.size() > max_count && resolution <= until_ - since_) {
     resolution *= 2;
     merged = merge_intervals(merged, resolution);
   }
-  drop_shortest(merged);
+  // With more users than spans, merging is not enough.
+  timeline_.truncated = timeline_.truncated || merged.size() > max_count;
+  drop_shortest(merged, max_count);
   std::sort(merged.begin(), merged.end(), [](const Interval& a, const Interval& b) {
     return std::tuple(a.start, a.end, a.user) < std::tuple(b.start, b.end, b.user);
   });
@@ -162,11 +172,29 @@ std::vector<TimelineSpan> TimelineBuilder::make_spans(std::vector<Interval>& int
   return spans;
 }
 
+void TimelineBuilder::add_row(TimelineRow& row, std::size_t max_spans) {
+  timeline_.gpus.push_back({std::move(row.gpu), make_spans(row.intervals, max_spans)});
+}
+
 Timeline TimelineBuilder::finish() {
+  const auto present = static_cast<std::size_t>(std::count_if(
+      rows_.begin(), rows_.end(), [](const TimelineRow& row) { return row.is_present; }));
+  const std::size_t share = kMaxTimelineSpans / std::max<std::size_t>(present, 1);
+  std::size_t rest = kMaxTimelineSpans;
+  for (TimelineRow& row : rows_) {
+    if (!row.is_present) continue;
+    add_row(row, std::clamp<std::size_t>(share, 1, kMaxSpansOfGpu));
+    rest -= std::min(rest, timeline_.gpus.back().spans.size());
+  }
   for (TimelineRow& row : rows_) {
     // A GPU that is not present and has no lease in this period is left out.
-    if (row.intervals.empty() && row.named_ms < 0) continue;
-    timeline_.gpus.push_back({std::move(row.gpu), make_spans(row.intervals)});
+    if (row.is_present || row.intervals.empty()) continue;
+    if (rest == 0 || timeline_.gpus.size() == present + kMaxFormerGpus) {
+      timeline_.truncated = true;
+      break;
+    }
+    add_row(row, std::min(rest, kMaxSpansOfGpu));
+    rest -= timeline_.gpus.back().spans.size();
   }
   std::sort(
       timeline_.gpus.begin(), timeline_.gpus.end(),

@@ -32,6 +32,7 @@ struct Timeline {
   TimePoint until;
   std::chrono::seconds resolution{};
   std::vector<TimelineGpu> gpus;  // sorted by is_listed_before()
+  bool truncated = false;         // spans, or GPUs that are not present, are left out
 };
 
 struct TimelineQuery {
@@ -48,9 +49,13 @@ struct TimelineQuery {
 std::chrono::seconds timeline_resolution(TimePoint since, TimePoint until);
 
 // Spans of one user with a gap shorter than the resolution are merged, unless both are so long that
-// a chart shows them as blocks of their own. A GPU has at most 400 spans:
-// if there are more, the resolution is coarser for that GPU. Running leases end at `until`. Leases
-// that are a part of another are left out, since the other one has the GPU.
+// a chart shows them as blocks of their own. A GPU has at most 400 spans: if there are more, the
+// resolution is coarser for that GPU. The GPUs of TimelineQuery::present have equal shares of
+// kMaxTimelineSpans and come first: any user can invent others in their history, so only some of
+// these are in the result. Running leases end at `until`. Leases that are a part of another are
+// left out, since the other one has the GPU.
+constexpr std::size_t kMaxTimelineSpans = 20'000;
+constexpr std::size_t kMaxFormerGpus = 200;  // GPUs that are not present
 Timeline make_timeline(const LeaseTable& table, const TimelineQuery& query);
 
 }  // namespace berth

@@ -148,6 +148,52 @@ TEST_F(TimelineTest, bounds_the_number_of_spans) {
   std::size_t leases = 0;
   for (const TimelineSpan& span : timeline.gpus[0].spans) leases += span.leases;
   EXPECT_EQ(leases, 5000U);
+  EXPECT_FALSE(timeline.truncated);  // only coarser
+}
+
+// The history of a hostile user can name any number of GPUs that do not exist.
+TEST_F(TimelineTest, bounds_the_number_of_spans_of_all_gpus) {
+  const auto on = [](std::string uuid) {
+    return [uuid](HistoryEntry& entry) { entry.gpus = {{uuid, "0", "A6000"}}; };
+  };
+  query_.present = {{"GPU-z", "0", "A6000", "here"}};
+  for (int i = 0; i < 100; ++i) lease(20 * i, 20 * i + 5, on("GPU-z"));
+  for (int i = 0; i < 1000; ++i) lease(0, 10, on(fmt::format("GPU-{}", i)));
+  EXPECT_EQ(make_timeline(table_, query_).gpus.size(), 1 + kMaxFormerGpus);
+  for (int i = 0; i < 150; ++i) {
+    for (int j = 1; j < 150; ++j) lease(40 * j, 40 * j + 5, on(fmt::format("GPU-{}", i)));
+  }
+  const Timeline timeline = make_timeline(table_, query_);
+  EXPECT_TRUE(timeline.truncated);
+  std::size_t spans = 0;
+  std::size_t of_present = 0;
+  for (const TimelineGpu& row : timeline.gpus) {
+    spans += row.spans.size();
+    if (row.gpu.uuid == "GPU-z") of_present = row.spans.size();
+  }
+  EXPECT_LE(spans, kMaxTimelineSpans);
+  EXPECT_GT(spans, kMaxTimelineSpans - 400);  // the last GPU has a coarser resolution
+  EXPECT_EQ(of_present, 100U);
+}
+
+TEST_F(TimelineTest, present_gpus_share_the_spans) {
+  for (int i = 0; i < 1000; ++i) {
+    const std::string uuid = fmt::format("GPU-{:04}", i);
+    query_.present.push_back({uuid, "0", "A6000", "here"});
+    for (int j = 0; j < 30; ++j) {
+      lease(200 * j, 200 * j + 20, [&](HistoryEntry& entry) {
+        entry.gpus = {{uuid, "0", "A6000"}};
+      });
+    }
+  }
+  const Timeline timeline = make_timeline(table_, query_);
+  ASSERT_EQ(timeline.gpus.size(), 1000U);
+  std::size_t leases = 0;
+  for (const TimelineGpu& row : timeline.gpus) {
+    EXPECT_LE(row.spans.size(), kMaxTimelineSpans / 1000);
+    for (const TimelineSpan& span : row.spans) leases += span.leases;
+  }
+  EXPECT_EQ(leases, 30'000U);
 }
 
 TEST_F(TimelineTest, keeps_the_longest_spans_of_too_many_users) {
@@ -156,6 +202,7 @@ TEST_F(TimelineTest, keeps_the_longest_spans_of_too_many_users) {
   }
   const Timeline timeline = make_timeline(table_, query_);
   EXPECT_EQ(timeline.gpus[0].spans.size(), 400U);
+  EXPECT_TRUE(timeline.truncated);
   for (const TimelineSpan& span : timeline.gpus[0].spans) EXPECT_GE(span.end, at_second(600));
 }
 

@@ -16,7 +16,7 @@ constexpr std::size_t kCheckWidth = 15;  // "pid_namespace" and a gap
 constexpr std::size_t kIndent = kLevelWidth + kCheckWidth;
 constexpr std::size_t kMinTwoColumnWidth =
     60;                                    // below this, two columns leave too little for the text
-constexpr std::size_t kMaxShownAlike = 5;  // of one check; --all shows the rest
+constexpr std::size_t kMaxShownAlike = 5;  // of one check; -v shows the rest
 
 Style style_of(Level level) {
   switch (level) {
@@ -34,7 +34,7 @@ std::string format_count(std::ptrdiff_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
-std::string summary(const Findings& findings, bool all) {
+std::string summary(const Findings& findings, bool verbose) {
   const auto count = [&](Level level) {
     return std::count_if(findings.begin(), findings.end(),
                          [&](const Finding& one) { return one.level == level; });
@@ -45,7 +45,7 @@ std::string summary(const Findings& findings, bool all) {
   return fmt::format(
       "{}{}. {} {} ok{}.\n", problems == 0 ? "No problem" : format_count(problems, "problem"),
       notes == 0 ? "" : fmt::format(", {}", format_count(notes, "note")),
-      format_count(passed, "check"), passed == 1 ? "is" : "are", all ? "" : " (--all shows them)");
+      format_count(passed, "check"), passed == 1 ? "is" : "are", verbose ? "" : " (-v shows them)");
 }
 
 // Replaces all but the first findings of each check by their number: a user can have thousands of
@@ -72,7 +72,7 @@ Findings limit_findings(const Findings& findings) {
     result.push_back(shown[i]);
     if (left_out[i] == 0) continue;
     result.push_back({shown[i].check, shown[i].level,
-                      fmt::format("{} more like {} (--all shows them)", left_out[i],
+                      fmt::format("{} more like {} (-v shows them)", left_out[i],
                                   left_out[i] == 1 ? "this" : "these"),
                       ""});
   }
@@ -81,13 +81,13 @@ Findings limit_findings(const Findings& findings) {
 
 }  // namespace
 
-std::string doctor_text(const Findings& findings, const Terminal& terminal, bool all) {
+std::string doctor_text(const Findings& findings, const Terminal& terminal, bool verbose) {
   const bool narrow = terminal.width && *terminal.width < kMinTwoColumnWidth;
   const std::size_t indent = narrow ? kLevelWidth : kIndent;
   Findings shown = findings;
   std::stable_sort(shown.begin(), shown.end(),
                    [](const Finding& a, const Finding& b) { return a.level > b.level; });
-  if (!all) {
+  if (!verbose) {
     std::erase_if(shown, [](const Finding& one) { return one.level == Level::ok; });
     shown = limit_findings(shown);
   }
@@ -107,7 +107,7 @@ std::string doctor_text(const Findings& findings, const Terminal& terminal, bool
     out += wrap_text(terminal.escape(finding.remedy), terminal.width, indent + 2);
     out += '\n';
   }
-  return fmt::format("{}{}{}", out, out.empty() ? "" : "\n", summary(findings, all));
+  return fmt::format("{}{}{}", out, out.empty() ? "" : "\n", summary(findings, verbose));
 }
 
 std::string doctor_json(const Findings& findings) {

@@ -10,8 +10,8 @@ namespace berth {
 
 // A line for each problem and then for each note, with its remedy below it, and a summary that
 // counts the checks that are ok. Of more than five findings of one check, the rest is counted. With
-// `all`, a line for each finding. Escaped and wrapped for `terminal`.
-std::string doctor_text(const Findings& findings, const Terminal& terminal, bool all);
+// `verbose`, a line for each finding. Escaped and wrapped for `terminal`.
+std::string doctor_text(const Findings& findings, const Terminal& terminal, bool verbose);
 
 // One JSON document and a newline, in ASCII. An empty remedy is null.
 std::string doctor_json(const Findings& findings);

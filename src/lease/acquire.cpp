@@ -258,9 +258,8 @@ class AcquireLoop {
     return start ? start : decision.wait.expected_start;
   }
 
-  // Only for the first of the queue: the GPU may be granted to an earlier ticket.
+  // The GPU may be granted to an earlier ticket, but then the queue moves.
   std::optional<NextFree> find_next_free_for_wait(const Decision& decision) const {
-    if (decision.queue_position != 1) return std::nullopt;
     return find_next_free(decision.host_view, std::chrono::system_clock::now(),
                           &self_.record.request);
   }

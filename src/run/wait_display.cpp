@@ -53,8 +53,8 @@ std::string format_wait_status(const WaitStatus& status, TimePoint now) {
   std::string text = "waiting";
   if (status.since != TimePoint{} && now - status.since >= kMinShownWait)
     text += fmt::format(" {}", format_rough_duration(now - status.since));
-  const std::string start = format_expected_start(status.expected_start, now);
-  if (!start.empty()) text += fmt::format(", {}", start);
+  if (is_start_expected(status.expected_start, now))
+    text += fmt::format(", {}", format_start(status.expected_start, now, TextForm::sentence));
   if (status.next_free && status.next_free->at > now)
     text += fmt::format(", {}", format_next_free(*status.next_free, now));
   if (status.queue_position > 0)

@@ -135,7 +135,9 @@ Result<std::string> timeline_document(const HistoryQuery& query) {
   timeline_query.until = std::chrono::system_clock::now();
   timeline_query.this_host = local_host_name(parsed.where);
   timeline_query.present = query.snapshot->gpus;
-  return timeline_json(make_timeline(history.table, timeline_query));
+  Timeline timeline = make_timeline(history.table, timeline_query);
+  timeline.truncated = timeline.truncated || history.truncated;
+  return timeline_json(timeline);
 }
 
 }  // namespace berth::serve

@@ -231,9 +231,9 @@ std::string explain_unknown_start(const Wait& wait, const HostView& view, TimePo
         continue;
       }
       const auto end = find_lease_end(*lease, now);
-      add(end && end->overdue
-              ? fmt::format("{} is {}", describe_holder(*lease), format_lease_end(*end, now))
-              : fmt::format("the end of {} is unknown", describe_holder(*lease)));
+      add(end && end->overdue ? fmt::format("{} is {}", describe_holder(*lease),
+                                            format_end(end, now, TextForm::column))
+                              : fmt::format("the end of {} is unknown", describe_holder(*lease)));
     }
   }
   if (reasons.size() > kMaxNamed) {

@@ -25,8 +25,8 @@ Record truncate_texts(Record record) {
 }
 
 std::vector<TicketStatus> queue_status(const HarbourContents& contents, const HostView& view,
-                                       const Topology& topology) {
-  PlanInput input = make_plan_input(view, topology, std::chrono::system_clock::now());
+                                       const Topology& topology, TimePoint now) {
+  PlanInput input = make_plan_input(view, topology, now);
   for (std::size_t i = 0; i < contents.tickets.size(); ++i) {
     input.tickets.push_back(make_queued_ticket(contents.tickets[i], contents.stopped[i]));
   }
@@ -42,7 +42,7 @@ std::vector<TicketStatus> queue_status(const HarbourContents& contents, const Ho
       status.reason = explain_wait(*outcome.wait, status.record.request, view);
       status.starts = starts[i].time ? starts[i].time : outcome.wait->expected_start;
       if (!status.starts && starts[i].last_wait)
-        status.start_unknown_reason = explain_unknown_start(*starts[i].last_wait, view, input.now);
+        status.start_unknown_reason = explain_unknown_start(*starts[i].last_wait, view, now);
     } else if (outcome.impossible) {
       status.reason = explain_impossible(*outcome.impossible, status.record.request, view).message;
     } else {
@@ -106,12 +106,13 @@ Result<HarbourContents> read_contents(Transaction& transaction) {
 }
 
 Status make_status(std::string host, HarbourContents contents, HostView view,
-                   const Topology& topology) {
+                   const Topology& topology, TimePoint now) {
   Status status;
   status.host = std::move(host);
+  status.time = now;
   view.tickets = contents.tickets;
-  if (!contents.tickets.empty()) status.queue = queue_status(contents, view, topology);
-  status.next_free = find_next_free(view, std::chrono::system_clock::now());
+  if (!contents.tickets.empty()) status.queue = queue_status(contents, view, topology, now);
+  status.next_free = find_next_free(view, now);
   for (GpuWithLeases& gpu_view : view.gpus) {
     const GpuStateReason state_reason = classify(gpu_view);
     status.gpus.push_back({std::move(gpu_view), state_reason});
@@ -131,7 +132,8 @@ Result<Status> observe_host(Probe& probe, bool simulated, HarbourLocation where)
   if (harbour) publish_host_info(*harbour, view, snapshot.driver_version);
   Topology topology;
   if (!contents.tickets.empty()) topology = probe.topology().value_or(Topology{});
-  Status status = make_status(std::move(name), std::move(contents), std::move(view), topology);
+  Status status = make_status(std::move(name), std::move(contents), std::move(view), topology,
+                              std::chrono::system_clock::now());
   status.driver = std::move(snapshot.driver_version);
   status.simulated = simulated;
   return status;

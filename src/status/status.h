@@ -33,6 +33,7 @@ struct TicketStatus {
 
 struct Status {
   std::string host;
+  TimePoint time;          // when it was made; all estimates are for this time
   bool is_remote = false;  // another host, whose driver was not asked
   // The age of the GPU data of a remote host, if it is known. Its leases and queue are always
   // current.
@@ -65,7 +66,7 @@ Result<HarbourContents> read_contents(Transaction& transaction);
 void mark_stopped_tickets(HarbourContents& contents);
 
 Status make_status(std::string host, HarbourContents contents, HostView view,
-                   const Topology& topology);
+                   const Topology& topology, TimePoint now);
 
 // The status of this host. Asks the driver once, and reads the harbour under its lock. Creates no
 // harbour. Errors are those of the driver and of the harbour: without the leases it is unknown

@@ -80,6 +80,17 @@ std::string format_memory(const Gpu& gpu) {
   return fmt::format("{}/{:.0f} {}", used, amount(*gpu.memory_total), small ? "MiB" : "GiB");
 }
 
+std::optional<double> memory_share(const Gpu& gpu) {
+  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
+  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
+}
+
+std::string_view without_vendor(std::string_view gpu_name) {
+  constexpr std::string_view kVendorPrefix = "NVIDIA ";
+  if (gpu_name.starts_with(kVendorPrefix)) gpu_name.remove_prefix(kVendorPrefix.size());
+  return gpu_name;
+}
+
 std::string format_age(TimePoint since, TimePoint now) {
   const auto past = std::chrono::floor<std::chrono::seconds>(now - since);
   return format_duration(std::max(past, std::chrono::seconds(0)));
@@ -99,10 +110,13 @@ std::string format_rough_duration(std::chrono::nanoseconds time) {
   return format_duration(seconds((exact + unit / 2) / unit * unit));
 }
 
-std::string format_lease_end(const LeaseEnd& end, TimePoint now) {
-  const std::string_view mark = end.source == EndSource::estimated ? "~" : "";
-  return end.overdue ? fmt::format("{}{} late", mark, format_rough_duration(now - end.at))
-                     : fmt::format("in {}{}", mark, format_rough_duration(end.at - now));
+std::string format_end(const std::optional<LeaseEnd>& end, TimePoint now, TextForm form) {
+  const bool is_column = form == TextForm::column;
+  if (!end) return is_column ? std::string(kAbsent) : "end unknown";
+  const std::string_view mark = end->source == EndSource::estimated ? "~" : "";
+  if (end->overdue) return fmt::format("{}{} late", mark, format_rough_duration(now - end->at));
+  return fmt::format("{}in {}{}", is_column ? "" : "ends ", mark,
+                     format_rough_duration(end->at - now));
 }
 
 std::string format_next_free(const NextFree& next, TimePoint now) {
@@ -110,9 +124,11 @@ std::string format_next_free(const NextFree& next, TimePoint now) {
                      format_rough_duration(next.at - now));
 }
 
-std::string format_expected_start(const std::optional<TimePoint>& starts, TimePoint now) {
-  if (!starts || *starts <= now) return "";
-  return fmt::format("starts in about {}", format_rough_duration(*starts - now));
+std::string format_start(const std::optional<TimePoint>& starts, TimePoint now, TextForm form) {
+  const bool is_column = form == TextForm::column;
+  if (!is_start_expected(starts, now)) return is_column ? std::string(kAbsent) : "start unknown";
+  return fmt::format("{}{}", is_column ? "in ~" : "starts in about ",
+                     format_rough_duration(*starts - now));
 }
 
 const std::string& record_title(const Record& record) {
@@ -146,11 +162,6 @@ std::string format_request(const Request& request, const Status& status) {
   if (request.memory) text += fmt::format(", {} each", format_size(*request.memory));
   if (request.time) text += fmt::format(", {}", format_duration(*request.time));
   return text;
-}
-
-std::string format_wait_reason(const TicketStatus& ticket, TimePoint now) {
-  const std::string start = format_expected_start(ticket.starts, now);
-  return start.empty() ? ticket.reason : fmt::format("{}: {}", start, ticket.reason);
 }
 
 bool needs_reason_line(const GpuStatus& status) {

@@ -25,6 +25,12 @@ std::string format_bar(double share, std::size_t width, Charset charset);
 // "9.1/24 GiB": used and total.
 std::string format_memory(const Gpu& gpu);
 
+// The share of the memory that is in use, 0 to 1; nothing if it is unknown.
+std::optional<double> memory_share(const Gpu& gpu);
+
+// "GeForce RTX 4090" for "NVIDIA GeForce RTX 4090": the vendor says little.
+std::string_view without_vendor(std::string_view gpu_name);
+
 // "70%", or "-".
 template <class T>
 std::string format_value(const std::optional<T>& value, std::string_view unit) {
@@ -38,14 +44,22 @@ std::string format_age(TimePoint since, TimePoint now);
 // Rounded to what matters to a person: "45s", "39m", "3h 12m", "23h", "3d 4h".
 std::string format_rough_duration(std::chrono::nanoseconds time);
 
-// "in 39m"; "in ~39m" if the end is an estimate; "12m late" if it has passed.
-std::string format_lease_end(const LeaseEnd& end, TimePoint now);
+// How a time in the future is written: as the text of a column, or as a part of a sentence.
+enum class TextForm { column, sentence };
+
+// When a lease ends. column: "in 39m"; "in ~39m" if it is an estimate; "12m late" if it has passed;
+// "-" if it is unknown. sentence: "ends in 39m", "12m late", "end unknown".
+std::string format_end(const std::optional<LeaseEnd>& end, TimePoint now, TextForm form);
 
 // "next free: GPU 3 in about 40m".
 std::string format_next_free(const NextFree& next, TimePoint now);
 
-// "starts in about 40m"; empty if no start is expected.
-std::string format_expected_start(const std::optional<TimePoint>& starts, TimePoint now);
+// When a ticket is expected to start. column: "in ~40m", or "-" if no start is expected. sentence:
+// "starts in about 40m", "start unknown".
+std::string format_start(const std::optional<TimePoint>& starts, TimePoint now, TextForm form);
+inline bool is_start_expected(const std::optional<TimePoint>& starts, TimePoint now) {
+  return starts && *starts > now;
+}
 
 // The label of a lease or ticket; its command if it has no label.
 const std::string& record_title(const Record& record);
@@ -61,9 +75,6 @@ std::string format_gpu_list(const std::vector<GpuIndex>& gpus);
 
 // "2 A100 GPUs, 8 GiB each, 4h", "GPUs 0,2".
 std::string format_request(const Request& request, const Status& status);
-
-// The estimate and the reason: "starts in about 10m: GPU 0 leased by bob".
-std::string format_wait_reason(const TicketStatus& ticket, TimePoint now);
 
 // Whether a view that lists the processes should also show the reason of the GPU's state. False if
 // the reason only repeats the strangers in that list.

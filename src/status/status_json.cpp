@@ -39,8 +39,7 @@ Json next_free_json(const std::optional<NextFree>& next) {
           {"source", to_string(next->source)}};
 }
 
-Json lease_json(const Record& lease, const JsonLimits& limits) {
-  const TimePoint now = std::chrono::system_clock::now();
+Json lease_json(const Record& lease, TimePoint now, const JsonLimits& limits) {
   const auto idle = idle_since(lease, now);
   const auto end = find_lease_end(lease, now);
   const auto known = [&](Json value) {
@@ -83,7 +82,7 @@ Json ticket_json(const TicketStatus& ticket, const Status& status, const JsonLim
       {"count", request.count},
       {"memory_mib", mib_or_null(request.memory)},
       {"time_s", time_s},
-      {"name", or_null(request.name)},
+      {"gpu_name", or_null(request.name)},
       {"gpus", request.uuids ? indices_json(find_requested_gpus(request, status)) : Json(nullptr)},
       {"reason", ticket.reason},
       {"starts", ticket.starts ? Json(format_iso_time(*ticket.starts)) : Json(nullptr)},
@@ -108,7 +107,7 @@ Json gpu_json(const GpuStatus& one, const Status& status, const JsonLimits& limi
   }
   Json leases = Json::array();
   for (const Record& lease : status.leases) {
-    if (one.view.has_lease(lease.id)) leases.push_back(lease_json(lease, limits));
+    if (one.view.has_lease(lease.id)) leases.push_back(lease_json(lease, status.time, limits));
   }
   Json power = nullptr;
   if (gpu.power_w) power = static_cast<double>(round_positive(*gpu.power_w * 10)) / 10;

@@ -39,5 +39,34 @@ TEST(StatusJson, commands_of_other_users_can_be_hidden) {
   EXPECT_TRUE(json["hosts"][0]["queue"][0]["command"].is_null());
 }
 
+TEST(StatusJson, all_times_are_for_the_time_of_the_status) {
+  using std::chrono::minutes;
+  Status host = queue_of(1);
+  host.time = TimePoint(std::chrono::seconds(1'000'000'000));
+  Record lease;
+  lease.id = "aaaaaaaa";
+  lease.granted = host.time - minutes(10);
+  lease.request.time = minutes(50);
+  host.leases.push_back(lease);
+  GpuStatus gpu;
+  gpu.view.leases = {lease.id};
+  host.gpus.push_back(gpu);
+  const auto is_overdue = [&] {
+    const auto json = nlohmann::json::parse(status_json(host, JsonForm::line));
+    return json["gpus"][0]["leases"][0]["overdue"].get<bool>();
+  };
+  EXPECT_FALSE(is_overdue());
+  host.time += minutes(60);
+  EXPECT_TRUE(is_overdue());
+}
+
+TEST(StatusJson, the_requested_model_is_not_called_like_the_name_of_a_gpu) {
+  Status host = queue_of(1);
+  host.queue[0].record.request.name = "A100";
+  const auto json = nlohmann::json::parse(queue_json(host, JsonForm::line));
+  EXPECT_EQ(json["queue"][0]["gpu_name"], "A100");
+  EXPECT_FALSE(json["queue"][0].contains("name"));
+}
+
 }  // namespace
 }  // namespace berth

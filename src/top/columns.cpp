@@ -136,25 +136,21 @@ ColumnWidths compute_column_widths(const TopSnapshot& snapshot, RowDetail detail
 }
 
 std::string_view short_gpu_name(const Gpu& gpu) {
-  constexpr std::string_view maker = "NVIDIA ";
-  if (!gpu.name) return kAbsent;
-  std::string_view name = *gpu.name;
-  if (name.starts_with(maker)) name.remove_prefix(maker.size());
-  return name;
+  return gpu.name ? without_vendor(*gpu.name) : kAbsent;
 }
 
 StyledText end_text(const Record& lease, RowDetail detail, TimePoint now) {
   const auto end = find_lease_end(lease, now);
-  const bool compact = detail == RowDetail::compact;
-  if (!end) return {Style::dim, compact ? std::string(kAbsent) : "end unknown"};
-  const std::string text = format_lease_end(*end, now);
-  if (end->overdue) return {Style::warning, text};
-  return {Style::plain, (compact ? "" : "ends ") + text};
+  const Style style = !end ? Style::dim : end->overdue ? Style::warning : Style::plain;
+  return {style, format_end(end, now,
+                            detail == RowDetail::compact ? TextForm::column : TextForm::sentence)};
 }
 
 StyledText start_text(const TicketStatus& ticket, TimePoint now) {
-  if (!ticket.starts || *ticket.starts <= now) return {Style::dim, "start unknown"};
-  return {Style::plain, fmt::format("starts in ~{}", format_rough_duration(*ticket.starts - now))};
+  if (!is_start_expected(ticket.starts, now))
+    return {Style::dim, format_start(ticket.starts, now, TextForm::sentence)};
+  return {Style::plain,
+          fmt::format("starts {}", format_start(ticket.starts, now, TextForm::column))};
 }
 
 }  // namespace berth::top

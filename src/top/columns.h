@@ -44,7 +44,7 @@ std::string_view short_gpu_name(const Gpu& gpu);
 // When the lease ends: "ends in 40m", "ends in ~40m" if it is an estimate, "5m late".
 StyledText end_text(const Record& lease, RowDetail detail, TimePoint now);
 
-// When the ticket is expected to be granted: "starts in ~40m", "start unknown".
+// When the ticket is expected to start: "starts in ~40m", "start unknown".
 StyledText start_text(const TicketStatus& ticket, TimePoint now);
 
 }  // namespace berth::top

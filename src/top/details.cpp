@@ -153,7 +153,7 @@ std::vector<StyledLine> gpu_details(const Row& row, const RenderContext& context
     facts.add(
         "lease",
         fmt::format("{}, {}, {}, {}, for {}: {}", lease.id, user_name(lease.uid),
-                    end_text(lease, RowDetail::leases, context.now).text,
+                    format_end(find_lease_end(lease, context.now), context.now, TextForm::sentence),
                     lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
                     format_rough_duration(context.now - lease.granted), label_and_command(lease)));
   }
@@ -198,7 +198,7 @@ void add_end(FactList& facts, const Record& lease, const RenderContext& context)
     return;
   }
   facts.add("ends",
-            fmt::format("{} ({}), {}", end_text(lease, RowDetail::compact, context.now).text,
+            fmt::format("{} ({}), {}", format_end(end, context.now, TextForm::column),
                         format_local_time(end->at),
                         end->source == EndSource::announced ? "announced with --time"
                                                             : "estimated from earlier runs"),
@@ -244,11 +244,11 @@ std::vector<StyledLine> lease_details(const Row& row, const RenderContext& conte
 std::vector<StyledLine> ticket_details(const Row& row, const RenderContext& context) {
   const TicketStatus& ticket = *row.ticket;
   FactList facts(context);
-  facts.add("starts", ticket.starts && *ticket.starts > context.now
-                          ? fmt::format("in about {} ({})",
-                                        format_rough_duration(*ticket.starts - context.now),
-                                        format_local_time(*ticket.starts))
-                          : "unknown");
+  facts.add("starts",
+            is_start_expected(ticket.starts, context.now)
+                ? fmt::format("{} ({})", format_start(ticket.starts, context.now, TextForm::column),
+                              format_local_time(*ticket.starts))
+                : "unknown");
   facts.add("", ticket.start_unknown_reason.empty()
                     ? ""
                     : fmt::format("because {}", ticket.start_unknown_reason));

@@ -237,11 +237,24 @@ Lines body_lines(Model& model, std::size_t height, const RenderContext& context)
   return list_lines(model, height, context);
 }
 
+bool is_too_small(const Canvas& canvas) {
+  return canvas.width < kMinWidth || canvas.height < kMinHeight;
+}
+
 }  // namespace
+
+void fit_list(Model& model, const Canvas& canvas, TimePoint now) {
+  if (is_too_small(canvas) || (model.mode() != Mode::list && model.mode() != Mode::filter)) return;
+  constexpr std::size_t kTitles = 3;  // of the GPUs and of the queue, with a blank line between
+  const std::size_t used = head_lines(model, canvas, now).size() +
+                           problem_lines(model, canvas, now).size() +
+                           foot_lines(model, canvas).size() + kTitles;
+  model.fit_list(canvas.height - std::min(canvas.height, used));
+}
 
 Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canvas, TimePoint now) {
   Frame frame;
-  if (canvas.width < kMinWidth || canvas.height < kMinHeight) {
+  if (is_too_small(canvas)) {
     const std::string text = fmt::format("Too small: {}x{} (berth top needs {}x{})", canvas.width,
                                          canvas.height, kMinWidth, kMinHeight);
     frame.lines.push_back(
@@ -252,10 +265,6 @@ Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canva
   append(frame.lines, problem_lines(model, canvas, now));
   auto foot = foot_lines(model, canvas);
   const std::size_t height = canvas.height - frame.lines.size() - foot.size();
-  constexpr std::size_t kTitles = 3;  // of the GPUs and of the queue, with a blank line between
-  if (model.mode() == Mode::list || model.mode() == Mode::filter) {
-    model.fit_list(height - std::min(height, kTitles));
-  }
   const ColumnWidths columns = compute_column_widths(model.snapshot(), model.detail(), canvas, now);
   auto body = body_lines(model, height, {canvas, columns, history, now, model.viewer()});
   body.resize(height);

@@ -1,4 +1,5 @@
-// Lays out the whole screen as lines, for a given size. Pure.
+// Lays out the whole screen as lines, for a given size. Reads no clock, and writes nothing to the
+// terminal.
 #pragma once
 
 #include <optional>
@@ -20,7 +21,11 @@ struct Frame {
   std::optional<std::pair<std::size_t, std::size_t>> cursor{};  // row, column; while the user types
 };
 
-// Changes model.scroll() so that the selected row is visible.
+// Chooses the rows that fit into the list; see Model::fit_list(). Call it after each change of the
+// model or of the canvas, and before render_frame().
+void fit_list(Model& model, const Canvas& canvas, TimePoint now);
+
+// Changes only model.scroll(), so that the selected row is visible.
 Frame render_frame(Model& model, const PlotHistory& history, const Canvas& canvas, TimePoint now);
 
 }  // namespace berth::top

@@ -23,13 +23,17 @@ class FrameTest : public ::testing::Test {
   std::string render(std::size_t width = 80, std::size_t height = 24,
                      Charset charset = Charset::utf8) {
     std::string all;
-    const Frame frame = render_frame(model_, history_, {width, height, charset}, kNow);
+    const Frame frame = make_frame({width, height, charset});
     EXPECT_LE(frame.lines.size(), height);
     for (const StyledLine& line : frame.lines) {
       EXPECT_LE(line.width(), width) << line.text();
       all += (line.selected ? ">" : "") + line.text() + "\n";
     }
     return all;
+  }
+  Frame make_frame(const Canvas& canvas) {
+    fit_list(model_, canvas, kNow);
+    return render_frame(model_, history_, canvas, kNow);
   }
   static bool has(const std::string& text, const std::string& part) {
     return text.find(part) != std::string::npos;
@@ -50,6 +54,17 @@ TEST_F(FrameTest, shows_gpus_and_queue_at_80x24) {
     EXPECT_TRUE(has(all, part)) << part << "\n" << all;
   }
   EXPECT_TRUE(has(all, ">   0  GeForce")) << all;
+}
+
+TEST_F(FrameTest, drawing_does_not_change_the_rows) {
+  const auto rows = [&] { return std::pair(model_.gpu_rows().size(), model_.queue().size()); };
+  make_frame({80, 50, Charset::utf8});
+  const auto before = rows();
+  const Frame low = render_frame(model_, history_, {80, 12, Charset::utf8}, kNow);
+  EXPECT_EQ(low.lines.size(), 12U);
+  EXPECT_EQ(rows(), before);
+  make_frame({80, 12, Charset::utf8});
+  EXPECT_LT(rows(), before);
 }
 
 TEST_F(FrameTest, fits_every_size) {
@@ -155,7 +170,7 @@ TEST_F(FrameTest, a_large_screen_shows_processes_and_charts) {
   EXPECT_TRUE(has(all, "GPU 3 utilization")) << all;
   EXPECT_TRUE(has(all, "GPU 3 memory")) << all;
   // The charts use the room: only the line above the keys is blank.
-  const Frame frame = render_frame(model_, history_, {160, 50, Charset::utf8}, kNow);
+  const Frame frame = make_frame({160, 50, Charset::utf8});
   const auto has_chart = [&](std::size_t line) {
     return frame.lines[line].text().find("█") != std::string::npos;
   };
@@ -180,7 +195,7 @@ TEST_F(FrameTest, load_and_temperature_have_colours) {
   some.hosts[0].gpus[1].view.gpu.temperature_c = 92;
   show(some);
   std::vector<std::pair<std::string, Style>> styles;
-  for (const StyledLine& line : render_frame(model_, history_, {}, kNow).lines) {
+  for (const StyledLine& line : make_frame({}).lines) {
     for (const StyledText& piece : line.pieces) styles.emplace_back(piece.text, piece.style);
   }
   const auto has_style = [&](const char* text, Style style) {
@@ -198,7 +213,7 @@ TEST_F(FrameTest, a_click_on_any_line_of_a_row_selects_it) {
   TopSnapshot some = make_snapshot();
   add_process(some.hosts[0], 1, "bbbbbbbb", 4712);
   show(some);
-  const Frame frame = render_frame(model_, history_, {160, 50, Charset::utf8}, kNow);
+  const Frame frame = make_frame({160, 50, Charset::utf8});
   const auto target_of = [&](const char* part) -> std::optional<RowKey> {
     for (const StyledLine& line : frame.lines) {
       if (line.text().find(part) != std::string::npos) return line.target;

@@ -70,7 +70,7 @@ class Model {
   // Chooses what the list shows, so that `height` lines have room for it: first the processes are
   // left out, then the rows of leases (see RowDetail::compact), unless the user has chosen the
   // rows; then the reasons of tickets. A queue without its reasons may be longer than its third of
-  // `height`.
+  // `height`. Builds the rows several times, so call it after changes, not for each frame.
   void fit_list(std::size_t height);
 
   // The next key removes the notice.

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "status/status_format.h"
+
 namespace berth::top {
 namespace {
 
@@ -16,11 +18,6 @@ std::optional<double> utilization_share(const Gpu& gpu) {
 }
 
 }  // namespace
-
-std::optional<double> memory_share(const Gpu& gpu) {
-  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return std::nullopt;
-  return static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count);
-}
 
 void Series::merge(Point& into, const Point& other) {
   into.sum += other.sum;

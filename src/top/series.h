@@ -37,9 +37,6 @@ class Series {
   std::size_t spans_per_point_ = 1;
 };
 
-// The part of the memory that is in use, from 0 to 1; nullopt: unknown.
-std::optional<double> memory_share(const Gpu& gpu);
-
 // The series of one GPU, with values from 0 to 1.
 struct GpuSeries {
   Series utilization;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <poll.h>
 #include <unistd.h>
+#include <utility>
 
 #include "base/process.h"
 #include "base/signals.h"
@@ -38,7 +39,10 @@ class TopLoop {
   ExitRequest run() {
     ExitRequest exit_request;
     while (!exit_request.requested) {
-      frame_ = render_frame(model_, history_, screen_.canvas(), std::chrono::system_clock::now());
+      const TimePoint now = std::chrono::system_clock::now();
+      const Canvas canvas = screen_.canvas();
+      if (std::exchange(has_changed_, false)) fit_list(model_, canvas, now);
+      frame_ = render_frame(model_, history_, canvas, now);
       screen_.draw(frame_);
       exit_request = wait();
     }
@@ -53,6 +57,7 @@ class TopLoop {
                                {status_thread_.fd(), POLLIN, 0},
                                {action_thread_.fd(), POLLIN, 0}}};
     if (::poll(fds.data(), fds.size(), kRedrawIntervalMs) <= 0) return {};
+    has_changed_ = true;  // a snapshot, a notice, another size, or a key
     if (fds[snapshot].revents != 0) receive_snapshot();
     if (fds[action].revents != 0) {
       if (auto notice = action_thread_.result()) model_.set_notice(std::move(*notice));
@@ -113,7 +118,8 @@ class TopLoop {
   SignalQueue& signals_;
   Model model_;
   PlotHistory history_{kPollInterval};
-  Frame frame_;  // what the screen shows
+  Frame frame_;              // what the screen shows
+  bool has_changed_ = true;  // the model or the size of the screen, since fit_list()
   ActionThread action_thread_;
 };
 

@@ -92,7 +92,8 @@ Result<int> show_log(const LogCommandOptions& options) {
   warn_about_omitted_history(history.damaged, history.truncated, where);
   const auto& entries = history.entries;
   const Terminal terminal = terminal_at(STDOUT_FILENO);
-  const LogTable table(terminal, entries, {where.url.has_value(), options.follow});
+  const LogTable table(terminal, entries,
+                       {std::chrono::system_clock::now(), where.url.has_value(), options.follow});
   const auto render = [&](const HistoryEntry& entry) {
     return options.json ? log_json(entry, where.host) : table.line(entry);
   };

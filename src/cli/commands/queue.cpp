@@ -1,4 +1,4 @@
-// The command `berth queue [--all] [--json]`.
+// The command `berth queue [-a] [--json]`.
 #include <memory>
 #include <unistd.h>
 #include <vector>
@@ -18,7 +18,7 @@ Action define_queue(Flags& command, const CommandContext& /*context*/) {
     bool json = false;
   };
   auto options = std::make_shared<QueueCommandOptions>();
-  command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
+  command.add_flag("-a,--all", options->all, "All hosts that share this harbour (BERTH_URL)");
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
       "Shows every ticket in the order of the queue: its id, when it is expected to start, how\n"
@@ -34,12 +34,13 @@ Action define_queue(Flags& command, const CommandContext& /*context*/) {
     if (options->all) {
       const std::vector<Status> hosts = TRY(observe_all(probe ? probe->get() : nullptr));
       print(options->json ? hosts_queue_json(hosts, JsonForm::pretty)
-                          : hosts_queue_text(hosts, terminal));
+                          : hosts_queue_text(hosts, terminal, ::geteuid()));
       return 0;
     }
     if (!probe) return tl::make_unexpected(probe.error());
     const Status status = TRY(observe_host(**probe, is_driver_simulated()));
-    print(options->json ? queue_json(status, JsonForm::pretty) : queue_text(status, terminal));
+    print(options->json ? queue_json(status, JsonForm::pretty)
+                        : queue_text(status, terminal, ::geteuid()));
     return 0;
   };
 }

@@ -1,4 +1,4 @@
-// The command `berth status [-v] [--all] [--json] [--watch [SECONDS]] [--topology]`.
+// The command `berth status [-v] [-a] [--json] [--watch [SECONDS]] [--topology]`.
 #include "status/status.h"
 
 #include <algorithm>
@@ -45,10 +45,12 @@ Result<std::string> render(Probe* probe, const StatusCommandOptions& options,
   const StatusDetail detail = options.verbose ? StatusDetail::full : StatusDetail::brief;
   if (options.all) {
     const std::vector<Status> hosts = TRY(observe_all(probe));
-    return options.json ? hosts_json(hosts, form) : hosts_text(hosts, terminal, detail);
+    return options.json ? hosts_json(hosts, form)
+                        : hosts_text(hosts, terminal, ::geteuid(), detail);
   }
   const Status status = TRY(observe_host(*probe, is_driver_simulated()));
-  return options.json ? status_json(status, form) : status_text(status, terminal, detail);
+  return options.json ? status_json(status, form)
+                      : status_text(status, terminal, ::geteuid(), detail);
 }
 
 // Draws over the last output instead of clearing the screen first, which would flicker. Output that
@@ -102,7 +104,7 @@ Action define_status(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<StatusCommandOptions>();
   command.add_flag("-v,--verbose", options->verbose,
                    "Show all values, leases and processes, and why tickets wait");
-  command.add_flag("--all", options->all, "All hosts that share this harbour (BERTH_URL)");
+  command.add_flag("-a,--all", options->all, "All hosts that share this harbour (BERTH_URL)");
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_optional_value(
       "--watch", "[SECONDS]", "Repeat every SECONDS (default 2) until Ctrl-C",

@@ -28,10 +28,9 @@ constexpr std::size_t kEndingWidth = std::string_view("exit 127").size();
 constexpr std::array kTitles{"GRANTED", "LASTED", "WAITED", "HOST", "USER", "GPU", "MEMORY", "END"};
 
 // On a terminal: "11-16 08:41", or "2025-11-16" in another year.
-std::string time_text(TimePoint time, const Terminal& terminal) {
+std::string time_text(TimePoint time, const Terminal& terminal, TimePoint now) {
   if (!terminal.width) return format_local_time(time);
-  const bool is_this_year =
-      to_local_tm(time).tm_year == to_local_tm(std::chrono::system_clock::now()).tm_year;
+  const bool is_this_year = to_local_tm(time).tm_year == to_local_tm(now).tm_year;
   return format_local_time(time, is_this_year ? "%m-%d %H:%M" : "%Y-%m-%d");
 }
 
@@ -97,7 +96,7 @@ Style ending_style(const HistoryEntry& entry) {
 
 LogTable::LogTable(const Terminal& terminal, const std::vector<HistoryEntry>& entries,
                    const LogTableOptions& options)
-    : terminal_(terminal) {
+    : terminal_(terminal), now_(options.now) {
   for (std::size_t c = 0; c < Column::count; ++c) widths_[c] = std::strlen(kTitles[c]);
   if (options.more_follow || !terminal.width) {
     widths_[lasted] = widths_[waited] = kDurationWidth;
@@ -127,14 +126,11 @@ std::size_t LogTable::room_for_command() const {
 }
 
 LogTable::Cells LogTable::make_cells(const HistoryEntry& entry) const {
-  return {time_text(entry.granted, terminal_),
-          duration_text(entry),
-          format_whole_seconds(entry.granted - entry.asked),
-          terminal_.escape(entry.host),
-          terminal_.escape(user_name(entry.uid, entry.user)),
-          terminal_.escape(gpu_list_text(entry)),
-          entry.memory ? format_size(*entry.memory) : "whole",
-          ending_text(entry)};
+  return {
+      time_text(entry.granted, terminal_, now_),           duration_text(entry),
+      format_whole_seconds(entry.granted - entry.asked),   terminal_.escape(entry.host),
+      terminal_.escape(user_name(entry.uid, entry.user)),  terminal_.escape(gpu_list_text(entry)),
+      entry.memory ? format_size(*entry.memory) : "whole", ending_text(entry)};
 }
 
 std::string LogTable::join_cells(const Cells& cells, Style end_style) const {

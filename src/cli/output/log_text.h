@@ -11,10 +11,10 @@
 
 namespace berth {
 
-// Whether a column for the host is needed, and whether entries will follow that are not known yet.
 struct LogTableOptions {
-  bool several_hosts = false;
-  bool more_follow = false;
+  TimePoint now;               // a time of this year is shown without the year
+  bool several_hosts = false;  // a column for the host is needed
+  bool more_follow = false;    // entries will follow that are not known yet
 };
 
 // A table with columns as wide as `entries` need. On a terminal the time has no year and no seconds
@@ -38,6 +38,7 @@ class LogTable {
   std::size_t room_for_command() const;
 
   const Terminal& terminal_;
+  TimePoint now_;
   std::array<std::size_t, Column::count> widths_{};  // 0: the column is left out
 };
 

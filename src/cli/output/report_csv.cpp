@@ -74,13 +74,28 @@ std::string csv_row(const RowName& row, const Figures& figures) {
   return line + "\n";
 }
 
+// `text` without the blanks of Unicode at its start. Zero-width characters and other controls have
+// been made visible by printable().
+std::string_view without_leading_blanks(std::string_view text) {
+  constexpr std::array<std::string_view, 17> kBlanks{
+      " ",      "\u00a0", "\u1680", "\u2000", "\u2001", "\u2002", "\u2003", "\u2004", "\u2005",
+      "\u2006", "\u2007", "\u2008", "\u2009", "\u200a", "\u202f", "\u205f", "\u3000"};
+  for (;;) {
+    const auto* const blank =
+        std::find_if(kBlanks.begin(), kBlanks.end(),
+                     [&](std::string_view one) { return text.starts_with(one); });
+    if (blank == kBlanks.end()) return text;
+    text.remove_prefix(blank->size());
+  }
+}
+
 // Excel also takes the full-width forms of these characters for the start of a formula.
 bool starts_formula(std::string_view text) {
   constexpr std::array<std::string_view, 8> kStarts{"=",      "+",      "-",      "@",
                                                     "\uff1d", "\uff0b", "\uff0d", "\uff20"};
-  text.remove_prefix(std::min(text.size(), text.find_first_not_of(' ')));
+  const std::string_view start_of_text = without_leading_blanks(text);
   return std::any_of(kStarts.begin(), kStarts.end(),
-                     [&](std::string_view start) { return text.starts_with(start); });
+                     [&](std::string_view start) { return start_of_text.starts_with(start); });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <array>
 #include <fmt/format.h>
 #include <map>
-#include <unistd.h>
 #include <vector>
 
 #include "base/users.h"
@@ -74,11 +73,8 @@ class GpuTable {
   std::vector<std::string> gpu_cells(const GpuStatus& status) const {
     const Gpu& gpu = status.view.gpu;
     std::string memory_bar;
-    if (gpu.memory_total && gpu.memory_used && gpu.memory_total->count > 0) {
-      memory_bar = format_bar(static_cast<double>(gpu.memory_used->count) /
-                                  static_cast<double>(gpu.memory_total->count),
-                              kBarWidth, terminal_.charset);
-    }
+    if (const auto share = memory_share(gpu))
+      memory_bar = format_bar(*share, kBarWidth, terminal_.charset);
     return {to_string(gpu.index),
             terminal_.escape(gpu.name.value_or(std::string(kAbsent))),
             std::string(to_string(status.state_reason.state)),
@@ -100,10 +96,8 @@ class GpuTable {
   // Drops the vendor's name, which says little, and then cuts the middle, since the end often says
   // much ("MIG 3g.40gb").
   std::string shortened_name(std::string_view name) const {
-    constexpr std::string_view kVendorPrefix = "NVIDIA ";
     const std::size_t room = columns_[c_name].width;
-    if (display_width(name) > room && name.starts_with(kVendorPrefix))
-      name.remove_prefix(kVendorPrefix.size());
+    if (display_width(name) > room) name = without_vendor(name);
     return truncate_middle(name, room, terminal_.charset);
   }
 
@@ -199,28 +193,26 @@ std::string indent_and_truncate(const std::string& text, std::size_t indent,
 // "lease k3f9a2mx  bob  ends in 40m  for 10m  exclusive  pid 4711  python train.py"; or "lease
 // k3f9a2mx  same as on GPU 0" if the lines of an earlier GPU describe it.
 std::string lease_line(const Record& lease, const std::string& described_at,
-                       const Terminal& terminal, TimePoint now) {
+                       const Terminal& terminal, TimePoint now, uid_t viewer) {
   if (!described_at.empty()) {
     const std::string text = fmt::format("lease {}  same as on GPU {}", lease.id, described_at);
     return terminal.paint(Style::notice, indent_and_truncate(text, kIndent, terminal)) + "\n";
   }
   const auto idle = idle_since(lease, now);
   const auto end = find_lease_end(lease, now);
-  const std::string_view verb = end && end->overdue ? "" : "ends ";
   if (!lease.is_readable()) {
     const std::string text =
         fmt::format("lease {}  {}  {}", lease.id, terminal.escape(user_name(lease.uid)),
                     terminal.escape(label_and_command(lease)));
     return terminal.paint(Style::warning, indent_and_truncate(text, kIndent, terminal)) + "\n";
   }
-  const std::string text =
-      fmt::format("lease {}  {}{}  {}for {}  {}{}  pid {}  {}", lease.id,
-                  lease.uid == ::geteuid() ? "*" : "", terminal.escape(user_name(lease.uid)),
-                  end ? fmt::format("{}{}  ", verb, format_lease_end(*end, now)) : "",
-                  format_age(lease.granted, now),
-                  idle ? fmt::format("idle for {}  ", format_age(*idle, now)) : "",
-                  lease.request.memory ? format_size(*lease.request.memory) : "exclusive",
-                  lease.pid, terminal.escape(label_and_command(lease)));
+  const std::string text = fmt::format(
+      "lease {}  {}{}  {}for {}  {}{}  pid {}  {}", lease.id, lease.uid == viewer ? "*" : "",
+      terminal.escape(user_name(lease.uid)),
+      end ? format_end(end, now, TextForm::sentence) + "  " : "", format_age(lease.granted, now),
+      idle ? fmt::format("idle for {}  ", format_age(*idle, now)) : "",
+      lease.request.memory ? format_size(*lease.request.memory) : "exclusive", lease.pid,
+      terminal.escape(label_and_command(lease)));
   const bool is_unusual = idle || (end && end->overdue);
   return terminal.paint(is_unusual ? Style::warning : Style::notice,
                         indent_and_truncate(text, kIndent, terminal)) +
@@ -229,7 +221,7 @@ std::string lease_line(const Record& lease, const std::string& described_at,
 
 }  // namespace
 
-std::string status_details(const Status& status, const Terminal& terminal, TimePoint now) {
+std::string status_details(const Status& status, const Terminal& terminal, uid_t viewer) {
   const GpuTable table(status, terminal);
   std::string out = table.header();
   std::map<std::string, std::string> described_at;  // lease id -> the GPU whose lines describe it
@@ -237,7 +229,7 @@ std::string status_details(const Status& status, const Terminal& terminal, TimeP
     out += table.line(row);
     for (const Record& lease : status.leases) {
       if (!row.gpu->view.has_lease(lease.id)) continue;
-      out += lease_line(lease, described_at[lease.id], terminal, now);
+      out += lease_line(lease, described_at[lease.id], terminal, status.time, viewer);
       if (described_at[lease.id].empty())
         described_at[lease.id] = to_string(row.gpu->view.gpu.index);
     }

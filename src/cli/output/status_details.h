@@ -9,6 +9,6 @@
 namespace berth {
 
 // Whole lines, escaped and shortened for `terminal`.
-std::string status_details(const Status& status, const Terminal& terminal, TimePoint now);
+std::string status_details(const Status& status, const Terminal& terminal, uid_t viewer);
 
 }  // namespace berth

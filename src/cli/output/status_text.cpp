@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <fmt/format.h>
-#include <unistd.h>
 #include <utility>
 #include <vector>
 
@@ -28,13 +27,18 @@ constexpr const char* kEmptyQueueText = "The queue is empty.\n";
 constexpr const char* kNoHostsText =
     "No host has registered yet: run 'berth status' once on each host with GPUs.\n";
 
-bool is_own(const Record& record) {
-  return record.uid == ::geteuid();
-}
+// How a status is shown: where, for which user, and at which time.
+struct View {
+  const Terminal& terminal;
+  uid_t viewer;
+  TimePoint now;
 
-// "*ann" for the user who runs this program.
-std::string marked_user(const Record& record, const Terminal& terminal) {
-  return (is_own(record) ? "*" : "") + terminal.escape(user_name(record.uid));
+  bool is_own(const Record& record) const { return record.uid == viewer; }
+};
+
+// "*ann" for a record of the viewer.
+std::string marked_user(const Record& record, const View& view) {
+  return (view.is_own(record) ? "*" : "") + view.terminal.escape(user_name(record.uid));
 }
 
 struct Cell {
@@ -153,26 +157,24 @@ std::string format_whole_memory(const Gpu& gpu) {
 }
 
 std::string format_memory_bar(const Gpu& gpu, Charset charset) {
-  if (!gpu.memory_total || !gpu.memory_used || gpu.memory_total->count == 0) return "";
-  return format_bar(
-      static_cast<double>(gpu.memory_used->count) / static_cast<double>(gpu.memory_total->count),
-      kLoadBarWidth, charset);
+  const auto share = memory_share(gpu);
+  return share ? format_bar(*share, kLoadBarWidth, charset) : "";
 }
 
 // "*ann", or "*ann +2" for a GPU that three users share.
-Cell user_cell(const std::vector<const Record*>& leases, const Terminal& terminal) {
+Cell user_cell(const std::vector<const Record*>& leases, const View& view) {
   std::vector<std::string> users;
   for (const Record* lease : leases) {
-    const std::string user = marked_user(*lease, terminal);
+    const std::string user = marked_user(*lease, view);
     if (std::find(users.begin(), users.end(), user) != users.end()) continue;
-    users.insert(is_own(*lease) ? users.begin() : users.end(), user);
+    users.insert(view.is_own(*lease) ? users.begin() : users.end(), user);
   }
   const bool own = users.front().starts_with('*');
   std::string text = users.front();
   if (users.size() > 1) {
     const std::string others = fmt::format(" +{}", users.size() - 1);
     text = truncate_text(text, kMaxUserWidth - std::min(others.size(), kMaxUserWidth),
-                         terminal.charset) +
+                         view.terminal.charset) +
            others;
   }
   return {text, own ? Style::bold : Style::plain};
@@ -186,7 +188,7 @@ Bytes sum_reserved(const std::vector<const Record*>& leases) {
 }
 
 // "2 jobs, 58 GiB reserved: *ann 20 GiB, bob 38 GiB", the oldest first.
-std::string shared_job_text(std::vector<const Record*> leases, const Terminal& terminal) {
+std::string shared_job_text(std::vector<const Record*> leases, const View& view) {
   constexpr std::size_t kMaxNamed = 8;
   std::sort(leases.begin(), leases.end(),
             [](const Record* a, const Record* b) { return a->granted < b->granted; });
@@ -194,7 +196,7 @@ std::string shared_job_text(std::vector<const Record*> leases, const Terminal& t
   const std::vector<const Record*> named(leases.begin(),
                                          leases.end() - static_cast<std::ptrdiff_t>(more));
   const std::string shares = join_text(named, ", ", [&](const Record* lease) {
-    return fmt::format("{} {}", marked_user(*lease, terminal),
+    return fmt::format("{} {}", marked_user(*lease, view),
                        lease->request.memory ? format_size(*lease->request.memory) : "exclusive");
   });
   return fmt::format("{} jobs, {} reserved: {}{}", leases.size(), format_size(sum_reserved(leases)),
@@ -202,21 +204,21 @@ std::string shared_job_text(std::vector<const Record*> leases, const Terminal& t
 }
 
 // "train.py"; "20 GiB, train.py" on a part of a GPU.
-Cell job_cell(const std::vector<const Record*>& leases, const Terminal& terminal, TimePoint now) {
-  if (leases.size() > 1) return {shared_job_text(leases, terminal)};
+Cell job_cell(const std::vector<const Record*>& leases, const View& view) {
+  if (leases.size() > 1) return {shared_job_text(leases, view)};
   const Bytes reserved = sum_reserved(leases);
-  const auto idle = idle_since(*leases.front(), now);
+  const auto idle = idle_since(*leases.front(), view.now);
   return {fmt::format("{}{}{}",
-                      idle ? fmt::format("idle {}, ", format_rough_duration(now - *idle)) : "",
+                      idle ? fmt::format("idle {}, ", format_rough_duration(view.now - *idle)) : "",
                       reserved.count > 0 ? format_size(reserved) + ", " : "",
-                      terminal.escape(label_and_command(*leases.front()))),
+                      view.terminal.escape(label_and_command(*leases.front()))),
           idle ? Style::warning : Style::plain};
 }
 
 // Why a GPU without a lease is not free. A stranger's user stands in the column of the users:
 // "ann  no lease: python (pid 4711)".
-void add_reason(TableRow& row, const GpuStatus& gpu, const Terminal& terminal) {
-  row.note = terminal.escape(gpu.state_reason.reason);
+void add_reason(TableRow& row, const GpuStatus& gpu, const View& view) {
+  row.note = view.terminal.escape(gpu.state_reason.reason);
   row.note_style = style_of(gpu.state_reason.state);
   if (gpu.state_reason.state != GpuState::stranger) return;
   std::vector<const GpuProcess*> strangers;
@@ -228,78 +230,79 @@ void add_reason(TableRow& row, const GpuStatus& gpu, const Terminal& terminal) {
   };
   // The full reason names each of several users, or the memory that no process accounts for.
   if (strangers.empty() || !std::all_of(strangers.begin(), strangers.end(), is_of_first)) return;
-  row.cells.push_back({terminal.escape(user_name(*strangers.front()->uid))});
+  row.cells.push_back({view.terminal.escape(user_name(*strangers.front()->uid))});
   row.note = "no lease: " + join_text(strangers, ", ", [&](const GpuProcess* process) {
-               return terminal.escape(
+               return view.terminal.escape(
                    fmt::format("{} (pid {})", process->name.value_or("a process"), process->pid));
              });
 }
 
-TableRow gpu_row(const GpuStatus& gpu, const Status& status, const Terminal& terminal,
-                 bool with_bar, TimePoint now) {
+TableRow gpu_row(const GpuStatus& gpu, const Status& status, const View& view) {
   const Gpu& device = gpu.view.gpu;
   const GpuState state = gpu.state_reason.state;
   const Style row_style = state == GpuState::free ? Style::good : Style::plain;
   TableRow row{{{to_string(device.index), row_style},
                 {std::string(to_string(state)), style_of(state)},
+                {format_memory_bar(device, view.terminal.charset), style_of(state)},
                 {format_whole_memory(device), row_style},
                 {format_value(device.utilization_pct, "%"), row_style}}};
-  if (with_bar)
-    row.cells.insert(row.cells.begin() + 2,
-                     {format_memory_bar(device, terminal.charset), style_of(state)});
   const auto leases = leases_on(gpu, status);
   if (leases.empty()) {
-    add_reason(row, gpu, terminal);
+    add_reason(row, gpu, view);
     return row;
   }
   std::optional<TimePoint> oldest;
   for (const Record* lease : leases) {
     if (lease->is_readable()) oldest = std::min(oldest.value_or(lease->granted), lease->granted);
   }
-  const auto end = find_last_end(leases, now);
-  row.cells.push_back(user_cell(leases, terminal));
-  row.cells.push_back({oldest ? format_rough_duration(now - *oldest) : std::string(kAbsent)});
-  row.cells.push_back({end ? format_lease_end(*end, now) : std::string(kAbsent),
+  const auto end = find_last_end(leases, view.now);
+  row.cells.push_back(user_cell(leases, view));
+  row.cells.push_back({oldest ? format_rough_duration(view.now - *oldest) : std::string(kAbsent)});
+  row.cells.push_back({format_end(end, view.now, TextForm::column),
                        end && end->overdue ? Style::bad : Style::plain});
-  row.cells.push_back(job_cell(leases, terminal, now));
+  row.cells.push_back(job_cell(leases, view));
   return row;
 }
 
-std::string gpu_lines(const Status& status, const Terminal& terminal, TimePoint now) {
-  const bool with_bar = terminal.width && *terminal.width >= kMinWidthForBars;
+// The columns of gpu_lines(), in the order of the line.
+struct GpuLine {
+  enum Column : std::size_t { index, state, bar, memory, load, user, held, ends, job };
+};
+
+std::string gpu_lines(const Status& status, const View& view) {
+  const bool with_bar = view.terminal.width && *view.terminal.width >= kMinWidthForBars;
   std::vector<TableColumn> columns{
-      {"GPU", true}, {"STATE"}, {"MEMORY", true}, {"LOAD", true}, {"USER", false, kMaxUserWidth},
-      {"FOR", true}, {"ENDS"},  {"JOB"}};
-  if (with_bar) columns.insert(columns.begin() + 2, TableColumn{""});
-  const std::size_t user = columns.size() - 4;
+      {"GPU", true},    {"STATE"},      {"", false, with_bar ? kLoadBarWidth : 0},
+      {"MEMORY", true}, {"LOAD", true}, {"USER", false, kMaxUserWidth},
+      {"FOR", true},    {"ENDS"},       {"JOB"}};
   std::vector<TableRow> rows;
   for (const GpuStatus& gpu : status.gpus) {
-    rows.push_back(gpu_row(gpu, status, terminal, with_bar, now));
-    const std::string reason = terminal.escape(gpu.state_reason.reason);
+    rows.push_back(gpu_row(gpu, status, view));
+    const std::string reason = view.terminal.escape(gpu.state_reason.reason);
     if (rows.back().note.empty() && !reason.empty())  // a stranger or a drain, besides the leases
       rows.push_back({{{}, {}}, fmt::format("! {}", reason), style_of(gpu.state_reason.state)});
   }
   // Without room for the job: first for how long it runs, then load and memory.
-  return TextTable(std::move(columns), std::move(rows), {user + 1, user - 1, user - 2}, terminal)
+  return TextTable(std::move(columns), std::move(rows),
+                   {GpuLine::held, GpuLine::load, GpuLine::memory}, view.terminal)
       .render();
 }
 
-// "starts in about 40m", or in a column "in ~40m".
-std::string start_column(const TicketStatus& ticket, TimePoint now) {
-  if (!ticket.starts || *ticket.starts <= now) return std::string(kAbsent);
-  return fmt::format("in ~{}", format_rough_duration(*ticket.starts - now));
-}
+// The columns of ticket_rows(), in the order of the line.
+struct TicketLine {
+  enum Column : std::size_t { position, starts, user, waits, request, job };
+};
 
-std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoint now) {
+std::string ticket_rows(const Status& status, const View& view) {
   std::vector<TableRow> rows;
   for (const TicketStatus& ticket : status.queue) {
     const Record& record = ticket.record;
     rows.push_back({{{std::to_string(ticket.position)},
-                     {start_column(ticket, now)},
-                     {marked_user(record, terminal), is_own(record) ? Style::bold : Style::plain},
-                     {format_rough_duration(now - record.since)},
-                     {terminal.escape(format_request(record.request, status))},
-                     {terminal.escape(label_and_command(record))}}});
+                     {format_start(ticket.starts, view.now, TextForm::column)},
+                     {marked_user(record, view), view.is_own(record) ? Style::bold : Style::plain},
+                     {format_rough_duration(view.now - record.since)},
+                     {view.terminal.escape(format_request(record.request, status))},
+                     {view.terminal.escape(label_and_command(record))}}});
   }
   return TextTable({{"  #", true},
                     {"STARTS"},
@@ -307,26 +310,24 @@ std::string ticket_rows(const Status& status, const Terminal& terminal, TimePoin
                     {"WAITS", true},
                     {"REQUEST"},
                     {"JOB"}},
-                   std::move(rows), {3}, terminal)
+                   std::move(rows), {TicketLine::waits}, view.terminal)
       .render();
 }
 
 // "1. k3f9a2mx  starts in about 40m  waits 3h 12m  bob  2 GPUs, 30m  python train.py  pid 4711",
 // with the job, and if need be the request, on a line of its own if the terminal is too narrow, and
 // the reason of the wait below.
-std::string ticket_lines(const TicketStatus& ticket, const Status& status, const Terminal& terminal,
-                         TimePoint now) {
+std::string ticket_lines(const TicketStatus& ticket, const Status& status, const View& view) {
   constexpr std::size_t kTicketIndent = 5;
   const Record& record = ticket.record;
-  const std::string start = format_expected_start(ticket.starts, now);
   std::string head =
       fmt::format("  {}. {}  {}  waits {}  {}", ticket.position, record.id,
-                  start.empty() ? "start unknown" : start,
-                  format_rough_duration(now - record.since), marked_user(record, terminal));
-  const std::string request = terminal.escape(format_request(record.request, status));
+                  format_start(ticket.starts, view.now, TextForm::sentence),
+                  format_rough_duration(view.now - record.since), marked_user(record, view));
+  const std::string request = view.terminal.escape(format_request(record.request, status));
   const std::string pid = fmt::format("  pid {}", record.pid);
-  std::string job = terminal.escape(label_and_command(record));
-  const std::size_t width = terminal.width.value_or(~0UL);
+  std::string job = view.terminal.escape(label_and_command(record));
+  const std::size_t width = view.terminal.width.value_or(~0UL);
   if (display_width(head) + display_width(request) + 2 <= width) {
     head += "  " + request;
   } else {
@@ -335,16 +336,18 @@ std::string ticket_lines(const TicketStatus& ticket, const Status& status, const
   if (display_width(head) + display_width(job) + pid.size() + 2 <= width) {
     head += "  " + std::exchange(job, "") + pid;
   }
-  const Style style = is_own(record) ? Style::bold : Style::plain;
-  std::string out = terminal.paint(style, truncate_text(head, width, terminal.charset)) + "\n";
+  const Style style = view.is_own(record) ? Style::bold : Style::plain;
+  std::string out =
+      view.terminal.paint(style, truncate_text(head, width, view.terminal.charset)) + "\n";
   if (!job.empty()) {
     const std::size_t used = kTicketIndent + pid.size();
-    job = truncate_text(job, width > used ? width - used : 0, terminal.charset) + pid;
-    out += std::string(kTicketIndent, ' ') + terminal.paint(style, job) + "\n";
+    job = truncate_text(job, width > used ? width - used : 0, view.terminal.charset) + pid;
+    out += std::string(kTicketIndent, ' ') + view.terminal.paint(style, job) + "\n";
   }
   const auto add_note = [&](const std::string& text) {
-    const std::string note = wrap_text(terminal.escape(text), terminal.width, kTicketIndent);
-    out += terminal.paint(Style::dim, note) + "\n";
+    const std::string note =
+        wrap_text(view.terminal.escape(text), view.terminal.width, kTicketIndent);
+    out += view.terminal.paint(Style::dim, note) + "\n";
   };
   add_note(ticket.reason);
   if (!ticket.start_unknown_reason.empty())
@@ -352,10 +355,9 @@ std::string ticket_lines(const TicketStatus& ticket, const Status& status, const
   return out;
 }
 
-std::string ticket_list(const Status& status, const Terminal& terminal, TimePoint now) {
+std::string ticket_list(const Status& status, const View& view) {
   std::string out;
-  for (const TicketStatus& ticket : status.queue)
-    out += ticket_lines(ticket, status, terminal, now);
+  for (const TicketStatus& ticket : status.queue) out += ticket_lines(ticket, status, view);
   return out;
 }
 
@@ -375,26 +377,27 @@ std::string format_models(const Status& status) {
   });
 }
 
-bool shows_own_record(const Status& status) {
-  return std::any_of(status.leases.begin(), status.leases.end(), is_own) ||
+bool shows_own_record(const Status& status, const View& view) {
+  return std::any_of(status.leases.begin(), status.leases.end(),
+                     [&](const Record& lease) { return view.is_own(lease); }) ||
          std::any_of(status.queue.begin(), status.queue.end(),
-                     [](const TicketStatus& ticket) { return is_own(ticket.record); });
+                     [&](const TicketStatus& ticket) { return view.is_own(ticket.record); });
 }
 
 // The state of the host in one line, and its hardware in another.
-std::string summary_lines(const Status& status, const Terminal& terminal, StatusDetail detail,
-                          TimePoint now) {
+std::string summary_lines(const Status& status, const View& view, StatusDetail detail) {
   const std::string data_age = format_data_age(status);
   const std::string state =
-      fmt::format("{} - {}{}{}{}", terminal.escape(status.host),
-                  status.next_free ? format_next_free(*status.next_free, now) + " - " : "",
+      fmt::format("{} - {}{}{}{}", view.terminal.escape(status.host),
+                  status.next_free ? format_next_free(*status.next_free, view.now) + " - " : "",
                   format_gpu_counts(status), data_age.empty() ? "" : " - ", data_age);
-  std::string hardware = terminal.escape(format_driver(status));
+  std::string hardware = view.terminal.escape(format_driver(status));
   if (detail == StatusDetail::brief && !status.gpus.empty())
-    hardware = terminal.escape(format_models(status)) + " - " + hardware;
-  if (shows_own_record(status)) hardware += " - * yours";
-  return fmt::format("{}\n{}\n", terminal.paint(Style::bold, wrap_text(state, terminal.width, 0)),
-                     terminal.paint(Style::dim, wrap_text(hardware, terminal.width, 0)));
+    hardware = view.terminal.escape(format_models(status)) + " - " + hardware;
+  if (shows_own_record(status, view)) hardware += " - * yours";
+  return fmt::format("{}\n{}\n",
+                     view.terminal.paint(Style::bold, wrap_text(state, view.terminal.width, 0)),
+                     view.terminal.paint(Style::dim, wrap_text(hardware, view.terminal.width, 0)));
 }
 
 std::string queue_heading(const Status& status) {
@@ -402,56 +405,58 @@ std::string queue_heading(const Status& status) {
 }
 
 // `host`: the name of the host, if several are shown.
-std::string queue_with_reasons(const Status& status, const Terminal& terminal,
+std::string queue_with_reasons(const Status& status, const View& view,
                                const std::string& host = {}) {
-  const TimePoint now = std::chrono::system_clock::now();
   const std::string next =
-      status.next_free ? ", " + format_next_free(*status.next_free, now) : std::string();
+      status.next_free ? ", " + format_next_free(*status.next_free, view.now) : std::string();
   const std::string heading =
       fmt::format("{}{}{}{}", host, host.empty() ? "" : " - ", queue_heading(status), next);
-  return wrap_text(heading, terminal.width, 0) + "\n" + ticket_list(status, terminal, now);
+  return wrap_text(heading, view.terminal.width, 0) + "\n" + ticket_list(status, view);
 }
 
 }  // namespace
 
-std::string queue_text(const Status& status, const Terminal& terminal) {
-  return status.queue.empty() ? kEmptyQueueText : queue_with_reasons(status, terminal);
+std::string queue_text(const Status& status, const Terminal& terminal, uid_t viewer) {
+  return status.queue.empty() ? kEmptyQueueText
+                              : queue_with_reasons(status, {terminal, viewer, status.time});
 }
 
-std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal,
+std::string hosts_text(const std::vector<Status>& hosts, const Terminal& terminal, uid_t viewer,
                        StatusDetail detail) {
   if (hosts.empty()) return kNoHostsText;
   return join_text(hosts, "\n",
-                   [&](const Status& host) { return status_text(host, terminal, detail); });
+                   [&](const Status& host) { return status_text(host, terminal, viewer, detail); });
 }
 
-std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal) {
+std::string hosts_queue_text(const std::vector<Status>& hosts, const Terminal& terminal,
+                             uid_t viewer) {
   if (hosts.empty()) return kNoHostsText;
   std::string out;
   for (const Status& host : hosts) {
     if (host.queue.empty()) continue;
-    out += queue_with_reasons(host, terminal, terminal.escape(host.host));
+    out += queue_with_reasons(host, {terminal, viewer, host.time}, terminal.escape(host.host));
   }
   return out.empty() ? kEmptyQueueText : out;
 }
 
-std::string status_text(const Status& status, const Terminal& terminal, StatusDetail detail) {
-  const TimePoint now = std::chrono::system_clock::now();
+std::string status_text(const Status& status, const Terminal& terminal, uid_t viewer,
+                        StatusDetail detail) {
+  const View view{terminal, viewer, status.time};
   if (!status.problem.empty()) {
     return wrap_text(fmt::format("{} - GPUs unknown: {}", terminal.escape(status.host),
                                  terminal.escape(status.problem)),
                      terminal.width, 0) +
            "\n";
   }
-  std::string out = summary_lines(status, terminal, detail, now);
+  std::string out = summary_lines(status, view, detail);
   if (status.gpus.empty()) return out + "The driver reports no GPU.\n";
   const bool full = detail == StatusDetail::full;
   out += '\n';
-  out += full ? status_details(status, terminal, now) : gpu_lines(status, terminal, now);
+  out += full ? status_details(status, terminal, viewer) : gpu_lines(status, view);
   if (status.queue.empty()) return out;
   // The reasons take several lines for each ticket.
   return out + fmt::format("\n{}{}\n", queue_heading(status), full ? "" : " (why: berth queue)") +
-         (full ? ticket_list(status, terminal, now) : ticket_rows(status, terminal, now));
+         (full ? ticket_list(status, view) : ticket_rows(status, view));
 }
 
 }  // namespace berth

@@ -97,8 +97,8 @@ HostView build_host_view(const HostState& host) {
   return view;
 }
 
-Status build_status(const HostState& host) {
-  Status status = make_status(host.name, host.contents, build_host_view(host), {});
+Status build_status(const HostState& host, TimePoint now) {
+  Status status = make_status(host.name, host.contents, build_host_view(host), {}, now);
   status.is_remote = true;
   if (host.age) status.age = std::chrono::floor<std::chrono::seconds>(*host.age);
   if (!host.info) {
@@ -123,7 +123,8 @@ Result<std::vector<Status>> observe_all(Probe* probe, const HarbourLocation& whe
   if (where.url) {
     const auto hosts = TRY(read_hosts(*where.url));
     for (const HostState& host : hosts) {
-      if (!here || host.name != here->host) all.push_back(build_status(host));
+      if (!here || host.name != here->host)
+        all.push_back(build_status(host, here ? here->time : std::chrono::system_clock::now()));
     }
   }
   if (here) {

@@ -42,7 +42,7 @@ Result<void> refresh_host(HostState& host, const RedisUrl& url, const std::strin
 // The host's GPUs with its current leases and drains, and with the processes that it has published,
 // except those whose lease has ended since.
 HostView build_host_view(const HostState& host);
-Status build_status(const HostState& host);
+Status build_status(const HostState& host, TimePoint now);
 
 // The status of this host, if `probe` is not null and there is a driver, and of all other hosts of
 // the harbour, sorted by name.
