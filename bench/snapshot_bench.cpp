@@ -40,7 +40,7 @@ void render_table(benchmark::State& state) {
   Terminal terminal;
   terminal.width = 80;
   for ([[maybe_unused]] auto _ : state)
-    benchmark::DoNotOptimize(status_text(status, terminal, StatusDetail::brief));
+    benchmark::DoNotOptimize(status_text(status, terminal, 0, StatusDetail::brief));
 }
 BENCHMARK(render_table)->Unit(benchmark::kMicrosecond);
 

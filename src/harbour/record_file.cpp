@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include "base/descriptors.h"
-#include "base/descriptors.h"
 #include "base/unique_fd.h"
 #include "harbour/file_error.h"
 #include "harbour/file_names.h"
