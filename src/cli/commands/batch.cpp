@@ -81,25 +81,22 @@ BatchPaths batch_paths(const BatchCommandOptions& options, const std::vector<Bat
 
 Result<void> check_options(const BatchCommandOptions& options) {
   if (options.no_wait) {
-    return fail(ErrorKind::usage,
-                "batch: --no-wait is not allowed, since a batch waits for GPUs; omit it");
+    return usage_failure("--no-wait is not allowed, since a batch waits for GPUs; omit it");
   }
   if (options.per_gpu > 0 && (options.request->request.memory || options.request->auto_memory)) {
-    return fail(ErrorKind::usage,
-                "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
-                "the memory; use only one of them");
+    return usage_failure(
+        "--per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
+        "the memory; use only one of them");
   }
   if (options.resume && options.restart) {
-    return fail(ErrorKind::usage,
-                "batch: --resume and --restart contradict each other; use only one of them");
+    return usage_failure("--resume and --restart contradict each other; use only one of them");
   }
   if (options.limit && options.old_limit) {
-    return fail(ErrorKind::usage,
-                "batch: --limit and --timeout mean the same here; use only --limit");
+    return usage_failure("--limit and --timeout mean the same here; use only --limit");
   }
   if (options.replaces_braces && options.source.is_sweep()) {
-    return fail(ErrorKind::usage,
-                "batch: -I {} contradicts the {} of the values; choose another text, such as -I @");
+    return usage_failure(
+        "-I {} contradicts the {} of the values; choose another text, such as -I @");
   }
   return {};
 }
@@ -195,9 +192,8 @@ Result<void> select_lines(const BatchCommandOptions& options, const JoblogConten
   // If no line has succeeded, starting over loses nothing.
   const bool starts_over = !options.resume && !options.restart;
   if (!starts_over || previous.succeeded() == 0 || previous.finished) return {};
-  return fail(
-      ErrorKind::usage,
-      fmt::format("batch: {} has an unfinished batch{} ({} of {} succeeded); {}", in_quotes(joblog),
+  return usage_failure(
+      fmt::format("{} has an unfinished batch{} ({} of {} succeeded); {}", in_quotes(joblog),
                   is_known ? "" : " of other commands", previous.succeeded(), previous.total,
                   is_known ? "continue it with --resume, or start over with --restart"
                            : "choose another --logs, or replace it with --restart"));
@@ -244,9 +240,9 @@ Result<int> run(const BatchCommandOptions& options) {
   }
   const BatchPaths paths = batch_paths(options, plan.lines);
   if (options.resume && paths.follow_commands && ::access(paths.joblog.c_str(), F_OK) != 0) {
-    return fail(ErrorKind::usage,
-                "batch: there is no earlier batch of these commands here; if you have changed "
-                "some, name its folder with --logs");
+    return usage_failure(
+        "there is no earlier batch of these commands here; if you have changed "
+        "some, name its folder with --logs");
   }
   if (options.dry_run) return show_lines(options, paths, plan);
   if (options.old_limit) {
