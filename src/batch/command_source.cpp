@@ -67,10 +67,10 @@ bool is_part_of_block(std::string_view line) {
   std::string_view rest = line;
   const std::string_view first = take_word(rest);
   const std::string_view first_word = first.substr(0, first.find(';'));
-  for (const std::string_view word :
-       {"do", "done", "then", "else", "elif", "fi", "esac", "{", "}"}) {
+  for (const std::string_view word : {"do", "done", "then", "else", "elif", "fi", "esac", "}"}) {
     if (first_word == word) return true;
   }
+  if (first == "{") return line.find('}') == std::string_view::npos;
   const auto end = line.find_last_not_of(" \t\r") + 1;
   line = line.substr(0, end);
   const std::string_view last = line.substr(line.find_last_of(" \t;") + 1);
