@@ -128,6 +128,14 @@ def test_inside_a_lease_its_gpus_are_enough(batch):
     assert max(int(count) for count in batch.ran()) == 2
 
 
+def test_an_outer_lease_that_has_ended_limits_nothing(batch):
+    """The variables of a lease remain set in a shell after its end."""
+    ended = batch.server.berth("run", "--", "sh", "-c", "printf $BERTH_LEASE").stdout
+    batch.write("touch a; until [ -e b ]; do sleep 0.05; done", "touch b; until [ -e a ]; do sleep 0.05; done")
+    result = batch.run("--limit", "1m", "jobs.txt", env={"BERTH_LEASE": ended, "BERTH_GPUS": "0"})
+    assert (result.returncode, counts(result.stdout)) == (0, [2, 0]), result
+
+
 def test_a_dry_run_shows_the_lines_and_leaves_nothing(batch):
     result = batch.run("--dry-run", "--", "echo {} >>ran", ":::", "a", "\x1b[31m")
     assert result.returncode == 0

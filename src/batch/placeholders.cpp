@@ -60,8 +60,10 @@ class PlaceholderFinder {
       if (command_[position_] == '\'') quote_ = 0;
     } else if (command_[position_] == '\\') {
       return skip_escaped();
-    } else if (!give_up_at_expansion()) {
-      quote_ == '"' ? follow_double_quotes() : follow_plain_text();
+    } else if (!give_up_at_expansion() && quote_ == '"') {
+      if (command_[position_] == '"') quote_ = 0;
+    } else if (cause_.empty()) {
+      follow_plain_text();
     }
     note_placeholder();
     ++position_;
@@ -77,10 +79,6 @@ class PlaceholderFinder {
       enter_word();
     }
     position_ += 2;
-  }
-
-  void follow_double_quotes() {
-    if (command_[position_] == '"') quote_ = 0;
   }
 
   void follow_plain_text() {

@@ -233,7 +233,8 @@ class RandomCommand {
 // BERTH_TEST_SWEEPS sets how many commands, and another seed.
 TEST_F(SweepInShells, no_value_runs_as_code_in_random_commands) {
   const char* given = std::getenv("BERTH_TEST_SWEEPS");
-  const unsigned count = given == nullptr ? 300 : static_cast<unsigned>(std::atol(given));
+  const unsigned count =
+      given == nullptr ? 300 : static_cast<unsigned>(std::strtoul(given, nullptr, 10));
   RandomCommand random(count);
   for (unsigned i = 0; i < count; ++i) {
     const std::string& value = hostile_values()[random.below(hostile_values().size())];
