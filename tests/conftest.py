@@ -43,7 +43,7 @@ ALL_REDIS_FAULTS = bool(os.environ.get("BERTH_TEST_REDIS_FAULTS"))
 
 # `./dev test --quick`: the file that gets what was left out. Its modules take seconds.
 QUICK = os.environ.get("BERTH_TEST_QUICK")
-QUICK_MODULES = set("""test_acquire test_api test_bad_input test_batch test_cli test_commands test_compat_runner test_log test_report
+QUICK_MODULES = set("""test_acquire test_api test_bad_input test_batch test_batch_sweeps test_cli test_commands test_compat_runner test_log test_report
     test_run test_selection test_serve test_serve_hostile test_serve_safety test_simulation test_status""".split())
 
 

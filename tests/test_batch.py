@@ -9,74 +9,18 @@ import signal
 import subprocess
 
 import pytest
-from conftest import BERTH, ROOT, assert_fit_for_terminal, assert_one_line_error
-from documents import console_blocks
+from batches import Batch, counts
+from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error
 from leasing import NOBODY, eventually, is_alive, jobs, kill_session, processes, written_on  # noqa: F401: a fixture
 from waiting import LIMIT
 
 MOST_TICKETS = 8  # of one batch, at any time
 
 
-class Batch:
-    """A folder with a file of commands, in which batches are run."""
-
-    def __init__(self, server):
-        self.server = server
-        self.folder = server.folder / "work"
-        self.folder.mkdir()
-        self.folder.chmod(0o777)
-        self.started = []
-
-    def write(self, *lines, name="jobs.txt"):
-        (self.folder / name).write_text("".join(f"{line}\n" for line in lines))
-        return name
-
-    def run(self, *arguments, **options):
-        """To its end."""
-        return self.server.berth("batch", *arguments, cwd=self.folder, **options)
-
-    def start(self, *arguments, prefix=(), program=BERTH, **options):
-        errors = open(self.folder / f"errors{len(self.started)}", "w+")  # noqa: SIM115: read by the test
-        process = subprocess.Popen([*prefix, program, "batch", *[str(one) for one in arguments]], cwd=self.folder,
-                                   env=self.server.env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
-                                   text=True, start_new_session=True, **options)
-        process.errors = lambda: pathlib.Path(errors.name).read_text()
-        self.started.append((process, errors))
-        return process
-
-    def joblog(self, path="jobs.logs/joblog.jsonl"):
-        """The lines that have ended, whole ones."""
-        whole = (self.folder / path).read_text().rpartition("\n")[0]  # a reader may see half of what is being written
-        found = [json.loads(line) for line in whole.splitlines()]
-        return [one for one in found if one["event"] == "line"]
-
-    def logs(self, folder="jobs.logs"):
-        return {path.name[:3]: path.read_text() for path in sorted((self.folder / folder).glob("*.log"))}
-
-    def ran(self, name="ran"):
-        """What the lines have written to a file of that name, one word each."""
-        path = self.folder / name
-        return path.read_text().split() if path.exists() else []
-
-    def queue(self):
-        result = self.server.berth("queue", "--json")
-        assert (result.returncode, result.stderr) == (0, "")
-        return json.loads(result.stdout)["queue"]
-
-    def stop(self):
-        for process, errors in self.started:
-            process.kill()
-            kill_session(process.pid)  # each has one of its own, in which its lines are
-            process.wait()
-            process.stdout.close()
-            errors.close()
-
-
 @pytest.fixture
 def batch(server):
-    one = Batch(server.use("2x24GiB"))
-    yield one
-    one.stop()
+    with Batch(server.use("2x24GiB")) as one:
+        yield one
 
 
 def leases(server):
@@ -86,11 +30,6 @@ def leases(server):
 def without_times(text):
     """The output without the time in front of each line."""
     return re.sub(r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ", "", text, flags=re.MULTILINE)
-
-
-def counts(summary):
-    """The numbers of the summary, such as [3, 1, 2] for "3 succeeded, 1 failed, 2 not started in 5s"."""
-    return [int(number) for number in re.findall(r"\b(\d+) [a-z]", summary)]
 
 
 # What is run
@@ -189,85 +128,12 @@ def test_inside_a_lease_its_gpus_are_enough(batch):
     assert max(int(count) for count in batch.ran()) == 2
 
 
-# Sweeps
-
-
-NASTY = ["a b", "c;touch ran", "$(touch ran)", "`touch ran`", "it's", '"x"', "&& touch ran", "*", "\\", "", "-n", "#x", "~", "a=b\nc"]
-
-
-def arguments_of(batch, folder):
-    """The arguments that each line was given, by its number."""
-    return {number: text.split("\0")[:-1] for number, text in batch.logs(folder).items()}
-
-
-def test_a_sweep_has_a_line_for_each_combination(batch):
-    result = batch.run("--logs", "logs", "--", "printf '%s\\0' --lr {} --seed {}", ":::", "1e-3", "1e-4", ":::", "1", "2", "3")
-    assert result.returncode == 0, result
-    assert counts(result.stdout) == [6, 0]
-    assert [(one[1], one[3]) for one in arguments_of(batch, "logs").values()] == \
-        [(lr, seed) for lr in ("1e-3", "1e-4") for seed in "123"]
-
-
-def test_each_value_is_one_argument(batch):
-    result = batch.run("--logs", "logs", "--", "printf '%s\\0'", "x{}", "y{}", ":::", *NASTY, ":::+", *NASTY)
-    assert result.returncode == 0, result
-    assert list(arguments_of(batch, "logs").values()) == [["x" + value, "y" + value] for value in NASTY]
-    assert batch.ran() == []
-
-
-def test_a_value_cannot_end_quotes_of_the_command(batch):
-    for command in ('echo "{}"', "echo '{}'", 'echo "$(echo "{}")"', "echo `echo {}`", "echo $(({}))", "cat <<E\n{}\nE"):
-        for value in NASTY:
-            result = batch.run("--dry-run", "--", command, ":::", value)
-            assert result.returncode == (0 if value in ("", "-n") else 64), (command, value, result)
-
-
-def test_a_sweep_from_a_csv_file(batch):
-    rows = "".join('{},"{}"\n'.format(number, value.replace('"', '""')) for number, value in enumerate(NASTY))
-    (batch.folder / "runs.csv").write_text(f"seed , text\n{rows}")
-    result = batch.run("--csv", "runs.csv", "--", "printf '%s\\0' {seed} {text} ${HOME+home}")
-    assert result.returncode == 0, result
-    assert list(arguments_of(batch, "runs.logs").values()) == [[str(n), value, "home"] for n, value in enumerate(NASTY)]
-    assert [one["line"] for one in sorted(batch.joblog("runs.logs/joblog.jsonl"), key=lambda one: one["number"])] == \
-        list(range(2, 2 + len(NASTY)))
-    assert batch.ran() == []
-
-
-def test_the_sweeps_of_the_documentation(batch):
-    steps = [step for block in console_blocks((ROOT / "docs/batch.md").read_text()) for step in block]
-    [table] = [step for step in steps if step.command == "cat runs.csv"]
-    batch.write(*table.expected, name="runs.csv")
-    sweeps = [step for step in steps if "--dry-run" in step.command]
-    assert len(sweeps) == 2
-    for step in sweeps:
-        result = batch.server.run("sh", "-c", step.command, cwd=batch.folder)
-        assert result.stdout.splitlines() + result.stderr.splitlines() == step.expected
-
-
-@pytest.mark.parametrize("text, command, words", [
-    ("", "x {lr}", "is empty"), ("lr,seed\n1\n", "x {lr}", "line 2 of 'runs.csv' has 1 value"), ("lr\n1\n", "x {sed}", "'sed'"),
-    ("lr,lr\n", "x {lr}", "two columns"), ("lr\n\"1\n", "x {lr}", "not closed"), ("lr\n1\n", "x", "{NAME}"),
-    ("lr\n\x1b[31m\n", "echo '{lr}'", "\\x1b"), ("\x1b[31m\n1\n", "echo {lr}", "\\x1b"), ("lr\n\0\n", "x {lr}", "NUL"),
-], ids=repr)
-def test_mistakes_in_a_csv_file(batch, text, command, words):
-    (batch.folder / "runs.csv").write_text(text)
-    assert_one_line_error(batch.run("--csv", "runs.csv", "--", command), 64, words)
-
-
-def test_a_csv_file_without_rows_is_no_failure(batch):
-    (batch.folder / "runs.csv").write_text("lr,seed\n")
-    result = batch.run("--csv", "runs.csv", "--", "echo {lr}")
-    assert (result.returncode, result.stdout) == (0, "") and "no rows" in result.stderr
-
-
-@pytest.mark.parametrize("arguments, words", [
-    (["--", "x {3}", ":::", "1", ":::", "2"], "{3}"), (["--", "x {lr}", ":::", "1"], "{lr}"), (["--", "x", ":::"], "no values"),
-    (["x {}", ":::", "1"], " -- "), (["python", "x.py"], "berth run -- python x.py"), (["--csv", "a", "x"], " -- "),
-    (["--csv", "a", "--", "x", ":::", "1"], ":::"), (["--", ":::", "1"], "no command"),
-], ids=repr)
-def test_mistakes_in_a_sweep(batch, arguments, words):
-    assert_one_line_error(batch.run(*arguments), 64, words)
-    assert not list(batch.folder.glob("*.logs"))
+def test_an_outer_lease_that_has_ended_limits_nothing(batch):
+    """The variables of a lease remain set in a shell after its end."""
+    ended = batch.server.berth("run", "--", "sh", "-c", "printf $BERTH_LEASE").stdout
+    batch.write("touch a; until [ -e b ]; do sleep 0.05; done", "touch b; until [ -e a ]; do sleep 0.05; done")
+    result = batch.run("--limit", "1m", "jobs.txt", env={"BERTH_LEASE": ended, "BERTH_GPUS": "0"})
+    assert (result.returncode, counts(result.stdout)) == (0, [2, 0]), result
 
 
 def test_a_dry_run_shows_the_lines_and_leaves_nothing(batch):

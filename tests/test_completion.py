@@ -99,6 +99,8 @@ def test_hosts_are_those_of_the_configuration(server):
     config.mkdir()
     (config / "berth.toml").write_text('hosts = ["gpu07", "gpu08"]\n')
     assert offers(server, "run", "--host", "gpu07,") == ("words", ["gpu07,any", "gpu07,gpu08"])
+    for command in ("log", "report"):
+        assert offers(server, command, "--host", "", env={"BERTH_HOST": "gpu01"}) == ("words", ["gpu01", "gpu07", "gpu08"])
 
 
 def test_nothing_is_offered_without_a_harbour_or_driver(server):

@@ -37,11 +37,12 @@ def test_each_setting_its_value_and_its_source(server, files):
     user, site = str(files.user), str(files.site)
     found = settings(server, env={"BERTH_HOST": "gpu07"})
     assert found == {
-        "directory": (str(server.harbour), "BERTH_DIR"), "url": (None, "default"), "host": ("gpu07", "BERTH_HOST"),
-        "hosts": ("a, b", user), "commands": ("hidden", site), "defaults.mem": ("auto", user), "defaults.time": (None, "default"),
-        "defaults.label": ("mine", user), "defaults.policy": ("pack", site), "driver timeout": ("20s", "default"),
+        "directory": (str(server.harbour), "BERTH_DIR"), "url": (None, None), "host": ("gpu07", "BERTH_HOST"),
+        "hosts": (["a", "b"], user), "commands": ("hidden", site), "defaults.mem": ("auto", user), "defaults.time": (None, None),
+        "defaults.label": ("mine", user), "defaults.policy": ("pack", site), "driver_timeout": ("20s", None),
         "simulation": ("4x24GiB", "BERTH_SIM")}
     text = server.berth("config").stdout
+    assert re.search(rf"^hosts +a, b +{re.escape(user)}$", text, re.MULTILINE) and re.search("^url +- +default$", text, re.MULTILINE)
     assert re.search(rf"^defaults.label +mine +{re.escape(user)}$", text, re.MULTILINE)
     assert f"  {user}\n  {site}\n" in text
     files.site.unlink()
@@ -75,7 +76,8 @@ def test_a_wrong_setting_is_named(server, files, text, line, words):
 def test_a_default_with_a_wrong_value_names_its_file(server, files, setting):
     files.site.write_text(f"[defaults]\n{setting}\n")
     name = setting.split()[0]
-    assert_one_line_error(server.berth("run", "--", "true"), 64, f"{name} in {files.site}: ")
+    for command in (["run", "--", "true"], ["config"], ["config", "--json"]):
+        assert_one_line_error(server.berth(*command), 64, f"{files.site}, line 2: {name}: ")
     value = {"mem": "1GiB", "time": "1h", "policy": "pack"}[name]
     assert server.berth("run", f"--{name}", value, "--", "true").returncode == 0, "a flag replaces it"
 
@@ -119,6 +121,15 @@ def test_a_default_of_memory_gives_way_to_the_request(server, files, jobs):  # n
     shell.gpus()
     assert "leased" in states(server)
     assert_one_line_error(server.berth("acquire", "--print", "ids", "--mem", "auto"), 64, "--job")
+
+
+def test_a_default_of_memory_counts_after_the_end_of_an_outer_lease(server, files, jobs):  # noqa: F811
+    """BERTH_LEASE remains set in a shell whose lease has ended. The request is not inside a lease then."""
+    files.user.write_text('[defaults]\nmem = "2GiB"\n')
+    server.env["BERTH_LEASE"] = server.berth("run", "--", "sh", "-c", "printf $BERTH_LEASE").stdout
+    job = jobs.hold()
+    assert lease_of(server)["request"]["memory_bytes"] == 2 << 30
+    job.end()
 
 
 def test_the_lines_of_a_batch_have_the_defaults(server, files):

@@ -428,13 +428,12 @@ def test_the_estimate(server, jobs):
 
 @pytest.mark.each_harbour
 def test_without_an_estimate_the_next_free_gpu_is_named(server, jobs):
-    """The second in the queue cannot know when the first ends; but a GPU gets free."""
+    """No end of GPU 0 is known, so no start of a request for both; but GPU 1 gets free."""
     server.use("2x24GiB")
     jobs.hold("--gpu", "1", "--time", "3h")
     jobs.hold("--gpu", "0")
-    jobs.wait()
-    waiter = jobs.wait("--label", "second")
-    assert re.match(r"berth: waiting, next free: GPU 1 in about 3h, position 2 of 2: ", waiter.err)
+    waiter = jobs.wait("-n", "2")
+    assert re.match(r"berth: waiting, next free: GPU 1 in about 3h, position 1 of 1: ", waiter.err)
     other = jobs.wait("--gpu", "0")
     assert "next free" not in other.err, "GPU 1 is of no use for it"
 

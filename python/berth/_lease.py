@@ -257,7 +257,7 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
 
     def request(values: dict[str, str], mib_in_use: int, no_wait: bool) -> Optional[_native.Lease]:
         return _native.acquire(values, no_wait, visible, within, mib_in_use, parsed.command, interrupt,
-                               reporter.report_wait, reporter.report_notice, _make_selector(parsed))
+                               reporter.report_wait, reporter.report_time, reporter.report_notice, _make_selector(parsed))
 
     own = None
     if parsed.set_environment and parsed.selector is None and not within:

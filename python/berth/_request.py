@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import sys
@@ -118,31 +117,19 @@ def _job_text(name: str, value: object) -> str:
     return _checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
 
 
-_MIN_BYTES = 64 << 20  # less than a CUDA context alone takes
-_DECIMAL_UNITS = {"kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
-
-
 def _size_text(name: str, value: object) -> str:
     if isinstance(value, str):
         return _checked_text(name, value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{name}: {value!r} is neither a text such as '8GiB' nor a whole number of bytes")
-    if value < _MIN_BYTES and (value != 0 or name == "mem"):
-        example = f"{value}GiB" if 0 < value < 1024 else "8GiB"
-        raise UsageError(f"{name}: {value} is a number of bytes, and less than any job needs; write '{example}'")
     return f"{value}B"
 
 
 @functools.lru_cache(maxsize=None)
-def _explain_decimal_size(name: str, text: str) -> None:
+def _explain_decimal_size(name: str, size: str) -> None:
     """Says once what a size in decimal units is: users who write 8GB may mean 8GiB."""
-    size = text.strip()
-    factor = _DECIMAL_UNITS.get(size[-2:].lower())
-    if factor is not None:
-        with contextlib.suppress(ValueError):  # not a number: the check of the value says so
-            gib = float(size[:-2]) * factor / (1 << 30)
-            number, unit = size[:-2].rstrip(), f"{size[-2].upper()}iB"
-            logger.warning("%s: %s is %.3g GiB; if you mean %s %s, write '%s%s'", name, size, gib, number, unit, number, unit)
+    if text := _native.explain_decimal_size(f"{name}:", size):
+        logger.warning("%s", text)
 
 
 def _duration_text(name: str, value: object) -> str:
@@ -212,7 +199,7 @@ def _default_request() -> ParsedRequest:
 
 # Keywords that users of other tools, and of the command line, try.
 _SYNONYMS = {
-    "memory": "mem", "vram": "mem", "gpu_mem": "mem", "n": "count", "num": "count", "gpus": "count", "ngpus": "count",
+    "mem": "min_mem", "memory": "mem", "vram": "mem", "gpu_mem": "mem", "n": "count", "num": "count", "gpus": "count", "ngpus": "count",
     "n_gpus": "count", "nb_gpus": "count", "num_gpus": "count", "device": "gpu", "devices": "gpu", "gpu_id": "gpu",
     "gpu_ids": "gpu", "max_util": "util", "max_mem_util": "mem_util", "max_processes": "processes", "nowait": "no_wait",
     "wait": "no_wait", "block": "no_wait", "blocking": "no_wait", "max_wait": "timeout",
@@ -228,12 +215,10 @@ def check_keywords(given: Iterable[str], known: Iterable[str], what: str) -> Non
         if name in valid:
             continue
         plain = name.lower().replace("-", "_")
-        similar = [plain] if plain in valid else [_SYNONYMS.get(plain, "")]
-        if similar[0] not in valid:
-            import difflib  # only here, because most programs never need it
-
-            similar = difflib.get_close_matches(plain, valid, n=1)
-        remedy = f"did you mean {similar[0]!r}?" if similar else f"valid keywords: {', '.join(valid)}"
+        similar = plain if plain in valid else _SYNONYMS.get(plain, "")
+        if similar not in valid:
+            similar = _native.find_similar_word(plain, valid)
+        remedy = f"did you mean {similar!r}?" if similar else f"valid keywords: {', '.join(valid)}"
         raise TypeError(f"{name!r} is not a keyword of {what}; {remedy}")
 
 

@@ -6,7 +6,6 @@ import contextlib
 import logging
 import os
 import sys
-import time
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Sized
 
 if TYPE_CHECKING:
@@ -46,21 +45,11 @@ class Waiting(NamedTuple):
     next_free: Optional[tuple[str, datetime]] = None
     """The matching GPUs that are expected to be free first, such as "GPU 3", and when, if no start can be estimated."""
 
+    text: str = ""
+    """All of this in one line, with the time waited."""
+
     def __str__(self) -> str:
-        parts = []
-        if self.starts is not None and (seconds := int(self.starts.timestamp() - time.time())) > 0:
-            parts.append(f"starts in about {_format_duration(seconds)}")
-        if self.next_free is not None and (seconds := int(self.next_free[1].timestamp() - time.time())) > 0:
-            parts.append(f"next free: {self.next_free[0]} in about {_format_duration(seconds)}")
-        if self.position:
-            parts.append(f"position {self.position} of {self.length}")
-        return f"{', '.join(parts)}: {self.reason}" if parts else self.reason
-
-
-def _format_duration(seconds: int) -> str:
-    if seconds < 90:
-        return f"{seconds}s"
-    return f"{seconds // 60}m" if seconds < 5400 else f"{seconds // 3600}h {seconds % 3600 // 60}m"
+        return self.text
 
 
 class WaitReporter:
@@ -74,29 +63,35 @@ class WaitReporter:
         self._line_shown = False
         self.has_waited = False
         self._silent = False
+        self._note = ""
 
     def report_wait(self, position: int, length: int, reason: str, starts: Optional[float],
-                    next_free: Optional[tuple[str, float]] = None) -> None:
+                    next_free: Optional[tuple[str, float]], text: str) -> None:
         """Called by the native module when the request begins to wait, and when its position or reason changes."""
         from datetime import datetime, timezone  # imported only here, because most programs never wait
 
         when = None if starts is None else datetime.fromtimestamp(starts, timezone.utc)
         if self._held_leases:  # a loop that does not release its leases waits for itself
             leases = "a lease" if len(self._held_leases) == 1 else f"{len(self._held_leases)} leases"
-            reason += f"; this program itself holds {leases}: call release() on leases that it no longer needs"
+            self._note = f"; this program itself holds {leases}: call release() on leases that it no longer needs"
         free = None if next_free is None else (next_free[0], datetime.fromtimestamp(next_free[1], timezone.utc))
-        waiting = Waiting(position, length, reason, when, free)
+        waiting = Waiting(position, length, reason + self._note, when, free, text + self._note)
         # Without a line and a callback the user would not know why the program hangs: the first log entry is a warning.
         show_line = self._shows_line()
         is_first = not self.has_waited
         self.has_waited = True
         if is_first:
             self._silent = self._on_wait is None and not show_line
-        logger.log(logging.WARNING if is_first and self._silent else logging.INFO, "waiting, %s", waiting)
+        logger.log(logging.WARNING if is_first and self._silent else logging.INFO, "%s", waiting)
         if show_line:
-            self._show(f"berth: waiting, {waiting}")
+            self._show(f"berth: {waiting}")
         if self._on_wait is not None:
             self._on_wait(waiting)
+
+    def report_time(self, text: str) -> None:
+        """Called by the native module now and then while nothing changes, with the present text of the wait."""
+        if self._line_shown:
+            self._show(f"berth: {text}{self._note}")
 
     def report_notice(self, text: str) -> None:
         """Called by the native module with a message for the user."""

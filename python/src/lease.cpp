@@ -27,6 +27,7 @@
 #include "python/src/request.h"
 #include "python/src/watcher.h"
 #include "run/grant_message.h"
+#include "run/wait_display.h"
 #include "status/status_format.h"
 #include "status/status_json.h"
 
@@ -42,17 +43,18 @@ using Values = std::map<std::string, std::string>;
 // raises it then.
 class PythonCallbacks {
  public:
-  PythonCallbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_notice,
-                  nb::object selector)
+  PythonCallbacks(Interrupt& interrupt, nb::object on_wait, nb::object on_time_passed,
+                  nb::object on_notice, nb::object selector)
       : interrupt_(interrupt),
         on_wait_(std::move(on_wait)),
+        on_time_passed_(std::move(on_time_passed)),
         on_notice_(std::move(on_notice)),
         selector_(std::move(selector)) {}
 
   AcquireCallbacks acquire_callbacks() {
     return {[this](const WaitStatus& status) { report_wait(status); },
             [this](const std::string& text) { notice(text); }, interrupt_.read_fd(),
-            [this] { return is_cancelled(); }};
+            [this] { return is_cancelled(); }, [this] { report_time(); }};
   }
 
   void notice(const std::string& text) {
@@ -81,7 +83,16 @@ class PythonCallbacks {
   }
 
  private:
+  void report_time() {
+    if (last_status_) call_python([&] { on_time_passed_(format_wait(*last_status_)); });
+  }
+
+  static std::string format_wait(const WaitStatus& status) {
+    return printable(format_wait_status(status, std::chrono::system_clock::now()));
+  }
+
   void report_wait(const WaitStatus& status) {
+    last_status_ = status;
     const auto unix_time = [](TimePoint time) {
       return std::chrono::duration<double>(time.time_since_epoch()).count();
     };
@@ -92,7 +103,7 @@ class PythonCallbacks {
       next_free.emplace(format_gpu_list(next->gpus), unix_time(next->at));
     call_python([&] {
       on_wait_(status.queue_position, status.queue_length, printable(status.reason), starts,
-               next_free);
+               next_free, format_wait(status));
     });
   }
 
@@ -124,8 +135,10 @@ class PythonCallbacks {
 
   Interrupt& interrupt_;
   nb::object on_wait_;
+  nb::object on_time_passed_;
   nb::object on_notice_;
   nb::object selector_;
+  std::optional<WaitStatus> last_status_;
   pid_t pid_ = ::getpid();
   std::optional<nb::python_error> problem_;
 };
@@ -150,15 +163,15 @@ std::shared_ptr<PythonLease> acquire_lease(const Values& values, bool no_wait,
                                            std::optional<std::string> visible_devices,
                                            std::string parent_lease, std::uint64_t mib_in_use,
                                            std::string command, Interrupt* given_interrupt,
-                                           nb::object on_wait, nb::object on_notice,
-                                           nb::object selector) {
+                                           nb::object on_wait, nb::object on_time_passed,
+                                           nb::object on_notice, nb::object selector) {
   AcquireRequest request =
       make_python_request(values, no_wait, std::move(visible_devices), std::move(parent_lease));
   request.memory_in_use = mib(mib_in_use);
   Interrupt& interrupt = given_interrupt != nullptr ? *given_interrupt : thread_interrupt();
   const SignalWakeup signals(interrupt);
-  PythonCallbacks callbacks(interrupt, std::move(on_wait), std::move(on_notice),
-                            std::move(selector));
+  PythonCallbacks callbacks(interrupt, std::move(on_wait), std::move(on_time_passed),
+                            std::move(on_notice), std::move(selector));
   const SamplingRate sampling_rate =
       request.profile_options ? SamplingRate::learning : SamplingRate::reporting;
   std::optional<ProfileOptions> profile_options = request.profile_options;
@@ -190,7 +203,8 @@ std::vector<std::string> select_without_lease(const Values& values,
       make_python_request(values, true, std::move(visible_devices), std::move(parent_lease));
   Interrupt& interrupt = thread_interrupt();
   const SignalWakeup signals(interrupt);
-  PythonCallbacks callbacks(interrupt, nb::none(), std::move(on_notice), std::move(selector));
+  PythonCallbacks callbacks(interrupt, nb::none(), nb::none(), std::move(on_notice),
+                            std::move(selector));
   request.selector = callbacks.selector();
   const std::shared_ptr<Probe> probe = thread_probe();
   const SlowDriverNotice slow_notice([&](const std::string& text) { callbacks.notice(text); });
@@ -389,7 +403,7 @@ void define_lease(nb::module_& module) {
       .def("holders", &holders);
   module.def("acquire", &acquire_lease, "values"_a, "no_wait"_a, "visible_devices"_a.none(),
              "within"_a, "mib_in_use"_a, "command"_a, "interrupt"_a.none(), "on_wait"_a,
-             "on_notice"_a, "selector"_a.none());
+             "on_time_passed"_a, "on_notice"_a, "selector"_a.none());
   module.def("has_profile", &has_profile, "job"_a, "count"_a);
   module.def(
       "job_type",

@@ -8,17 +8,20 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <string_view>
 
 #include "base/environment.h"
 #include "base/file_trust.h"
 #include "base/simulation.h"
+#include "base/suggestion.h"
 #include "base/text.h"
 #include "devices/driver.h"
 #include "devices/placeholder.h"
 #include "lease/gpu_list.h"
 #include "lease/lease.h"
+#include "lease/request_options.h"
 #include "python/src/errors.h"
 #include "python/src/interpreter.h"
 #include "python/src/interrupt.h"
@@ -137,6 +140,8 @@ NB_MODULE(_native, module) {
   module.def("attach", &attach, "id"_a);
   module.def(
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
+  module.def("find_similar_word", &berth::find_similar_word, "word"_a, "candidates"_a);
+  module.def("explain_decimal_size", &berth::explain_decimal_size, "argument"_a, "size"_a);
   module.def("harbour_path", [] { return berth::harbour_location().path; });
   module.def("simulated_state_path", &simulated_state);
   module.def("getenv", &get_variables, "names"_a);

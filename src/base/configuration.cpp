@@ -186,8 +186,9 @@ Result<void> merge_defaults(const SourceFile& file, const toml::key& table, cons
   for (const auto& [key, value] : *defaults) {
     if (!is_request_default(key.str()))
       return file.error_at(key.source(), unknown_setting_error(key.str(), true).message);
-    settings.request_defaults.try_emplace(std::string(key.str()),
-                                          Setting{TRY(read_string(file, key, value)), file.path});
+    settings.request_defaults.try_emplace(
+        std::string(key.str()),
+        Setting{TRY(read_string(file, key, value)), file.path, key.source().begin.line});
   }
   return {};
 }
@@ -250,14 +251,12 @@ Result<Setting> resolve_host(const Settings& settings, bool has_url) {
           kConfigurationPath));
 }
 
-// Returns nothing if no place has the setting.
-Result<std::optional<bool>> resolve_hides_commands(const Settings& settings, std::string& source) {
+// "hidden" or "shown"; nullopt: no place has the setting.
+Result<std::optional<Setting>> resolve_commands(const Settings& settings) {
   Setting chosen{std::string(get_env_or_empty("BERTH_COMMANDS")), "BERTH_COMMANDS"};
   if (chosen.value.empty() && settings.commands) chosen = *settings.commands;
   if (chosen.value.empty()) return std::nullopt;
-  source = chosen.source;
-  if (chosen.value == "hidden") return true;
-  if (chosen.value == "shown") return false;
+  if (chosen.value == "hidden" || chosen.value == "shown") return chosen;
   if (chosen.source == "BERTH_COMMANDS") {
     return fail(ErrorKind::usage, fmt::format("BERTH_COMMANDS is {}; write hidden or shown",
                                               in_quotes(chosen.value)));
@@ -349,8 +348,10 @@ Result<Configuration> read_configuration() {
   configuration.host_source = std::move(host.source);
   configuration.hosts = std::move(settings.hosts);
   configuration.hosts_source = std::move(settings.hosts_source);
-  configuration.hides_commands =
-      TRY(resolve_hides_commands(settings, configuration.commands_source));
+  if (auto commands = TRY(resolve_commands(settings))) {
+    configuration.hides_commands = commands->value == "hidden";
+    configuration.commands_source = std::move(commands->source);
+  }
   configuration.request_defaults = std::move(settings.request_defaults);
   return configuration;
 }

@@ -33,7 +33,8 @@ inline constexpr std::array<std::string_view, 4> kRequestDefaults{"mem", "time",
 
 struct Setting {
   std::string value;
-  std::string source;  // the variable, or the path of the file
+  std::string source;    // the variable, or the path of the file
+  std::size_t line = 0;  // in the file
 };
 
 struct Configuration {
@@ -47,7 +48,8 @@ struct Configuration {
   // Whether to hide command lines from other users; nullopt: as `ps` does on this host.
   std::optional<bool> hides_commands{};
   std::string commands_source{};
-  // By name, one of kRequestDefaults. The values are not checked.
+  // By name, one of kRequestDefaults. The values are not checked; check_request_defaults() does
+  // that.
   std::map<std::string, Setting, std::less<>> request_defaults{};
 };
 

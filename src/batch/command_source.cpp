@@ -15,10 +15,6 @@
 namespace berth::batch {
 namespace {
 
-tl::unexpected<Error> usage_failure(std::string_view problem) {
-  return fail(ErrorKind::usage, fmt::format("batch: {}", problem));
-}
-
 // Takes the first word from the front of `text`.
 std::string_view take_word(std::string_view& text) {
   constexpr std::string_view kBlanks = " \t\r";
@@ -63,6 +59,40 @@ std::string program_command(const std::string& file, std::string_view text) {
   const std::string_view interpreter =
       file.ends_with(".py") ? std::string_view("python") : find_interpreter(text);
   return fmt::format("{}{}{}", interpreter, interpreter.empty() ? "" : " ", shell_quote(file));
+}
+
+// Whether the line is only a part of a loop, a condition or a function of a shell. Alone it is
+// always a syntax error.
+bool is_part_of_block(std::string_view line) {
+  std::string_view rest = line;
+  const std::string_view first = take_word(rest);
+  const std::string_view first_word = first.substr(0, first.find(';'));
+  for (const std::string_view word : {"do", "done", "then", "else", "elif", "fi", "esac", "}"}) {
+    if (first_word == word) return true;
+  }
+  if (first == "{") return line.find('}') == std::string_view::npos;
+  const auto end = line.find_last_not_of(" \t\r") + 1;
+  line = line.substr(0, end);
+  const std::string_view last = line.substr(line.find_last_of(" \t;") + 1);
+  if (first == "if") return last == "then";
+  if (first == "case") return last == "in";
+  if (first == "for" || first == "while" || first == "until") return last == "do";
+  return last.ends_with('{') && (first == "function" || line.find("()") != std::string_view::npos);
+}
+
+// The script would be cut into its lines.
+Result<void> refuse_script(const std::string& file, std::string_view text,
+                           const std::vector<BatchLine>& lines) {
+  const auto found = std::find_if(lines.begin(), lines.end(), [](const BatchLine& line) {
+    return is_part_of_block(line.command);
+  });
+  if (found == lines.end()) return {};
+  const std::string_view interpreter = find_interpreter(text);
+  return usage_failure(fmt::format(
+      "line {} of {} is only a part of a block of a shell script: {}; each line is run alone. Run "
+      "the script with: berth run -- {} {} (if it is a list: berth batch - < {})",
+      found->line, source_name(file), in_quotes(truncate_text(found->command, 60)),
+      interpreter.empty() ? "sh" : interpreter, shell_quote(file), shell_quote(file)));
 }
 
 bool is_file(const std::string& path) {
@@ -111,7 +141,9 @@ Result<std::vector<BatchLine>> read_file(const std::string& file) {
         "berth batch - < {})",
         in_quotes(file), program_command(file, text), shell_quote(file)));
   }
-  return parse_lines(text, file);
+  auto lines = TRY(parse_lines(text, file));
+  if (file != "-") TRY(refuse_script(file, text, lines));
+  return lines;
 }
 
 }  // namespace

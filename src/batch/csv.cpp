@@ -29,8 +29,7 @@ class CsvReader {
   }
 
   tl::unexpected<Error> error(std::size_t line, std::string_view problem) const {
-    return fail(ErrorKind::usage,
-                fmt::format("batch: line {} of {} {}", line, source_name(source_), problem));
+    return usage_failure(fmt::format("line {} of {} {}", line, source_name(source_), problem));
   }
 
  private:
@@ -108,9 +107,8 @@ Result<CsvTable> parse_csv(std::string_view text, std::string_view source) {
   CsvReader reader(without_byte_order_mark(text), source);
   auto header = TRY(reader.next_row());
   if (!header) {
-    return fail(ErrorKind::usage,
-                fmt::format("batch: {} is empty; its first line names the columns, such as lr,seed",
-                            source_name(source)));
+    return usage_failure(fmt::format(
+        "{} is empty; its first line names the columns, such as lr,seed", source_name(source)));
   }
   TRY(check_columns(reader, *header));
   CsvTable table{std::move(header->values), {}};

@@ -37,9 +37,8 @@ std::string make_line_key(std::string_view command, std::size_t occurrence) {
 }
 
 tl::unexpected<Error> cannot_read(std::string_view path, std::string_view content, int reason) {
-  return fail(ErrorKind::usage,
-              fmt::format("batch: {} cannot be read: {}; name a file that has {}, or - for stdin",
-                          source_name(path), std::strerror(reason), content));
+  return usage_failure(fmt::format("{} cannot be read: {}; name a file that has {}, or - for stdin",
+                                   source_name(path), std::strerror(reason), content));
 }
 
 }  // namespace
@@ -54,6 +53,10 @@ const char* LineCollector::add(std::string_view command, std::size_t line) {
   lines_.push_back(
       {lines_.size() + 1, line, std::string(command), make_line_key(command, occurrence)});
   return nullptr;
+}
+
+tl::unexpected<Error> usage_failure(std::string_view problem) {
+  return fail(ErrorKind::usage, fmt::format("batch: {}", problem));
 }
 
 std::string source_name(std::string_view path) {
@@ -75,8 +78,7 @@ Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_vi
     line.remove_prefix(std::min(line.size(), line.find_first_not_of(kBlanks)));
     if (line.empty() || line.starts_with('#')) continue;
     if (const char* problem = commands.add(line, number)) {
-      return fail(ErrorKind::usage,
-                  fmt::format("batch: line {} of {} {}", number, source_name(source), problem));
+      return usage_failure(fmt::format("line {} of {} {}", number, source_name(source), problem));
     }
   }
   return commands.take_lines();
@@ -87,7 +89,7 @@ Result<std::vector<BatchLine>> make_lines(const std::vector<std::string>& words)
   for (const std::string& word : words) {
     if (word.find_first_not_of(kBlanks) == std::string::npos) continue;
     if (const char* problem = commands.add(word, 0)) {
-      return fail(ErrorKind::usage, fmt::format("batch: {} {}", in_quotes(word), problem));
+      return usage_failure(fmt::format("{} {}", in_quotes(word), problem));
     }
   }
   return commands.take_lines();

@@ -40,6 +40,9 @@ Result<std::vector<BatchLine>> parse_lines(std::string_view text, std::string_vi
 // The same for commands of the command line. Skips blank ones.
 Result<std::vector<BatchLine>> make_lines(const std::vector<std::string>& words);
 
+// An error of ErrorKind::usage that names the command: "batch: PROBLEM".
+tl::unexpected<Error> usage_failure(std::string_view problem);
+
 // The name of a file for an error: "stdin" for "-".
 std::string source_name(std::string_view path);
 

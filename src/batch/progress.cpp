@@ -143,13 +143,41 @@ void RunTimes::add(const std::string& type, std::chrono::nanoseconds lasted) {
   }
 }
 
-std::optional<double> RunTimes::estimate_seconds(const std::string& type,
-                                                 std::optional<double> known) const {
-  const auto found = types_.find(type);
-  if (found != types_.end()) return found->second.seconds / found->second.count;
-  if (known) return known;
-  if (all_.count > 0) return all_.seconds / all_.count;
-  return std::nullopt;
+std::optional<double> RunTimes::expected_seconds(const std::string& type) {
+  if (const auto found = types_.find(type); found != types_.end())
+    return found->second.seconds / found->second.count;
+  if (read_known_) {
+    const auto [known, is_new] = known_.try_emplace(type);
+    if (is_new) known->second = read_known_(type);
+    if (known->second) return known->second;
+  }
+  if (all_.count == 0) return std::nullopt;
+  return all_.seconds / all_.count;
+}
+
+std::optional<std::chrono::nanoseconds> estimate_time_left(
+    RunTimes& run_times, const std::map<std::string, std::size_t>& to_start,
+    const std::vector<StartedLine>& started) {
+  double sum = 0;
+  double longest = 0;
+  std::size_t running = 0;
+  for (const auto& [type, count] : to_start) {
+    const auto each = count == 0 ? 0 : run_times.expected_seconds(type);
+    if (!each) return std::nullopt;
+    sum += *each * static_cast<double>(count);
+  }
+  for (const StartedLine& line : started) {
+    const auto whole = run_times.expected_seconds(line.type);
+    if (!whole) return std::nullopt;
+    const std::chrono::duration<double> lasted = line.lasted.value_or(std::chrono::nanoseconds());
+    const double left = std::max(0.0, *whole - lasted.count());
+    sum += left;
+    longest = std::max(longest, left);
+    if (line.lasted) ++running;
+  }
+  if (running == 0) return std::nullopt;
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+      std::chrono::duration<double>(std::max(longest, sum / static_cast<double>(running))));
 }
 
 }  // namespace berth::batch

@@ -3,10 +3,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/terminal.h"
@@ -51,13 +53,18 @@ std::string format_position(std::size_t number, std::size_t total);
 // The run times of the jobs of this batch, and estimates from them.
 class RunTimes {
  public:
+  // The learned run time of a type, in seconds; nullopt: unknown. May read a file, so it is called
+  // only if needed, and its result is kept until a line of that type ends.
+  using KnownSeconds = std::function<std::optional<double>(const std::string& type)>;
+
+  explicit RunTimes(KnownSeconds known = nullptr) : read_known_(std::move(known)) {}
+
   void add(const std::string& type, std::chrono::nanoseconds lasted);
-  // Whether a job of this type has ended.
-  bool has_type(const std::string& type) const { return types_.contains(type); }
-  // The expected run time of a line: the average of its type; without one `known`, the value of its
-  // profile; without that the average of all types; nullopt without any of those.
-  std::optional<double> estimate_seconds(const std::string& type,
-                                         std::optional<double> known) const;
+  // A line of this type has ended, so its profile may have changed.
+  void on_line_ended(const std::string& type) { known_.erase(type); }
+  // The expected run time of a line: the average of its type; without one the known value; without
+  // that the average of all types; nullopt without any of those.
+  std::optional<double> expected_seconds(const std::string& type);
 
  private:
   struct Sum {
@@ -66,6 +73,20 @@ class RunTimes {
   };
   std::map<std::string, Sum> types_;
   Sum all_;
+  KnownSeconds read_known_;
+  std::map<std::string, std::optional<double>> known_;  // the results of read_known_
 };
+
+// A line that runs or waits for GPUs.
+struct StartedLine {
+  std::string type;
+  std::optional<std::chrono::nanoseconds> lasted{};  // nullopt: it waits
+};
+
+// The time until all lines have ended. Assumes that as many lines as now keep running at once.
+// `to_start` is the number of lines of each type that are not started. nullopt: unknown.
+std::optional<std::chrono::nanoseconds> estimate_time_left(
+    RunTimes& run_times, const std::map<std::string, std::size_t>& to_start,
+    const std::vector<StartedLine>& started);
 
 }  // namespace berth::batch

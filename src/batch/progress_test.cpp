@@ -2,6 +2,9 @@
 #include "batch/progress.h"
 
 #include <gtest/gtest.h>
+#include <map>
+#include <optional>
+#include <string>
 
 #include "batch/gpu_share.h"
 #include "batch/progress_display.h"
@@ -72,15 +75,37 @@ TEST(ProgressLines, show_why_nothing_runs) {
 }
 
 TEST(RunTimes, uses_own_type_then_profile_then_other_types) {
-  RunTimes times;
-  EXPECT_FALSE(times.has_type("a"));
-  EXPECT_EQ(times.estimate_seconds("a", std::nullopt), std::nullopt);
+  std::map<std::string, double> profiles{{"a", 99}, {"b", 99}};
+  std::size_t reads = 0;
+  RunTimes times([&](const std::string& type) -> std::optional<double> {
+    ++reads;
+    const auto found = profiles.find(type);
+    return found == profiles.end() ? std::nullopt : std::optional(found->second);
+  });
+  EXPECT_EQ(times.expected_seconds("c"), std::nullopt);
   times.add("a", 10s);
   times.add("a", 20s);
-  EXPECT_TRUE(times.has_type("a"));
-  EXPECT_EQ(times.estimate_seconds("a", 99), 15);
-  EXPECT_EQ(times.estimate_seconds("b", 99), 99);
-  EXPECT_EQ(times.estimate_seconds("b", std::nullopt), 15);
+  EXPECT_EQ(times.expected_seconds("a"), 15);
+  EXPECT_EQ(times.expected_seconds("b"), 99);
+  EXPECT_EQ(times.expected_seconds("c"), 15);
+  EXPECT_EQ(reads, 2U);
+  profiles["b"] = 50;
+  EXPECT_EQ(times.expected_seconds("b"), 99);
+  times.on_line_ended("b");
+  EXPECT_EQ(times.expected_seconds("b"), 50);
+  EXPECT_EQ(RunTimes().expected_seconds("a"), std::nullopt);
+}
+
+TEST(EstimateTimeLeft, assumes_that_as_many_lines_keep_running) {
+  RunTimes times;
+  times.add("a", 10s);
+  EXPECT_EQ(estimate_time_left(times, {{"a", 4}}, {{"a", 4s}, {"a", 6s}}), 25s);
+  EXPECT_EQ(estimate_time_left(times, {{"a", 0}}, {{"a", 4s}, {"a", 9s}}), 6s);  // the longest
+  EXPECT_EQ(estimate_time_left(times, {}, {{"a", 4s}, {"a"}}), 16s);
+  EXPECT_EQ(estimate_time_left(times, {}, {{"a", 12s}}), 0s);
+  EXPECT_EQ(estimate_time_left(times, {{"a", 4}}, {{"a"}}), std::nullopt) << "no line runs";
+  RunTimes unknown;
+  EXPECT_EQ(estimate_time_left(unknown, {{"a", 1}}, {{"a", 1s}}), std::nullopt);
 }
 
 TEST(FormatLineResult, says_what_happened) {

@@ -76,7 +76,8 @@ class BatchRunner {
         order_(std::move(order)),
         joblog_(joblog),
         display_(display),
-        signals_(signals) {
+        signals_(signals),
+        run_times_(plan.known_seconds) {
     attempts_.resize(plan.lines.size());
     succeeded_before_ = plan.lines.size() - plan.to_run.size();
     for (const std::size_t line : plan.to_run) ++to_start_[plan.types[line]];
@@ -362,7 +363,7 @@ class BatchRunner {
       one.result.begin = one.result.end;
     }
     order_.on_line_ended(one.line);
-    known_seconds_.erase(plan_.types[one.line]);
+    run_times_.on_line_ended(plan_.types[one.line]);
     next_check_ = {};
     // A stopped line counts as not run, whatever its exit code: its work may be incomplete.
     if (one.stopped) return discard_log(one);
@@ -433,43 +434,17 @@ class BatchRunner {
     }
     std::stable_sort(now.running.begin(), now.running.end(),
                      [](const RunningJob& a, const RunningJob& b) { return a.lasted > b.lasted; });
-    if (live) now.left = time_left();
+    if (live) now.left = estimate_time_left(run_times_, to_start_, started_lines());
     return now;
   }
 
-  // The estimate assumes that as many jobs as now keep running at once.
-  std::optional<std::chrono::nanoseconds> time_left() {
-    double sum = 0;
-    double longest = 0;
-    std::size_t running = 0;
-    for (const auto& [type, count] : to_start_) {
-      const auto each = count == 0 ? 0 : expected_seconds(type);
-      if (!each) return std::nullopt;
-      sum += *each * static_cast<double>(count);
-    }
+  std::vector<StartedLine> started_lines() const {
+    std::vector<StartedLine> started;
     for (const ActiveLine& one : active_) {
-      const std::string& type = plan_.types[one.line];
-      const auto whole = expected_seconds(type);
-      if (!whole) return std::nullopt;
-      const std::chrono::duration<double> lasted = Clock::now() - one.since;
-      const double left = one.granted ? std::max(0.0, *whole - lasted.count()) : *whole;
-      sum += left;
-      longest = std::max(longest, left);
-      if (one.granted) ++running;
+      started.push_back({plan_.types[one.line]});
+      if (one.granted) started.back().lasted = Clock::now() - one.since;
     }
-    if (running == 0) return std::nullopt;
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-        std::chrono::duration<double>(std::max(longest, sum / static_cast<double>(running))));
-  }
-
-  // plan_.known_seconds() reads a file. So it is called only if needed, and its result is cached
-  // until a line of that type ends.
-  std::optional<double> expected_seconds(const std::string& type) {
-    if (run_times_.has_type(type) || !plan_.known_seconds)
-      return run_times_.estimate_seconds(type, {});
-    const auto [known, is_new] = known_seconds_.try_emplace(type);
-    if (is_new) known->second = plan_.known_seconds(type);
-    return run_times_.estimate_seconds(type, known->second);
+    return started;
   }
 
   const BatchPlan& plan_;
@@ -486,7 +461,6 @@ class BatchRunner {
   std::size_t succeeded_before_ = 0;
   BatchResult result_;
   RunTimes run_times_;
-  std::map<std::string, std::optional<double>> known_seconds_;  // cache of plan_.known_seconds()
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_check_{};  // when to call plan_.find_startable() again
   Clock::time_point stopped_at_{};  // time of the first signal

@@ -19,10 +19,6 @@ constexpr std::string_view kLinkedList = ":::+";
 
 using Values = std::vector<std::string>;
 
-tl::unexpected<Error> usage_failure(std::string_view problem) {
-  return fail(ErrorKind::usage, fmt::format("batch: {}", problem));
-}
-
 bool is_separator(std::string_view word) {
   return word == kList || word == kLinkedList || word == "::::" || word == "::::+";
 }
@@ -71,7 +67,9 @@ class CommandTemplate {
     }
     std::size_t next_unnamed = 0;
     for (const Placeholder& one : found) {
-      Slot slot{one.begin, one.name.size() + 2, one.accepts_quotes, Slot::kAll};
+      Slot slot{
+          one.begin, one.name.size() + 2, one.context, std::string(one.cause), one.follows_variable,
+          Slot::kAll};
       if (is_unnamed(one)) {
         if (source.count == 1) slot.value = 0;
         if (source.count > 1 && unnamed > 1) slot.value = next_unnamed++;
@@ -97,9 +95,9 @@ class CommandTemplate {
     std::size_t end = 0;
     for (const Slot& slot : slots_) {
       command.append(text_, end, slot.begin - end);
-      end = slot.begin + slot.length;
+      end = slot.end();
       if (slot.value == Slot::kNumber) {
-        command += fmt::format("{}", number);
+        TRY(append_value(command, slot, fmt::format("{}", number)));
       } else if (slot.value == Slot::kAll) {
         for (std::size_t i = 0; i < values.size(); ++i) {
           if (i > 0) command += ' ';
@@ -119,8 +117,11 @@ class CommandTemplate {
     static constexpr std::size_t kNumber = SIZE_MAX - 1;  // the number of the line
     std::size_t begin;
     std::size_t length;
-    bool accepts_quotes;
+    PlaceholderContext context;
+    std::string cause;
+    bool follows_variable;
     std::size_t value;  // an index of the values, kAll or kNumber
+    std::size_t end() const { return begin + length; }
   };
 
   explicit CommandTemplate(std::string text) : text_(std::move(text)) {}
@@ -160,19 +161,51 @@ class CommandTemplate {
 
   Result<void> append_value(std::string& command, const Slot& slot,
                             const std::string& value) const {
-    if (is_plain_value(value) && (!value.empty() || !slot.accepts_quotes)) {
+    if (slot.context == PlaceholderContext::plain) {
+      command += needs_quotes(command, slot, value) ? single_quote(value) : value;
+      return {};
+    }
+    if (is_plain_value(value) && !slot.follows_variable) {
       command += value;
       return {};
     }
-    if (slot.accepts_quotes) {
-      command += single_quote(value);
-      return {};
+    return fail(ErrorKind::usage, fmt::format("the value {} cannot stand {}", in_quotes(value),
+                                              describe_refusal(slot)));
+  }
+
+  // Whether the shell would read the value in another way than as a part of an argument.
+  bool needs_quotes(std::string_view before, const Slot& slot, std::string_view value) const {
+    if (value.empty() || !is_plain_value(value) || slot.follows_variable) return true;
+    const std::string_view after = std::string_view(text_).substr(slot.end());
+    const bool begins_plainly =
+        before.empty() || is_plain_value(before.substr(before.size() - 1)) ||
+        std::string_view(" \t\n'\"").find(before.back()) != std::string_view::npos;
+    // "<" and ">" would turn a number into a file descriptor.
+    const bool ends_plainly =
+        after.empty() || is_plain_value(after.substr(0, 1)) ||
+        std::string_view(" \t\n'\";|&){").find(after.front()) != std::string_view::npos;
+    return !begins_plainly || !ends_plainly;
+  }
+
+  // Where the value cannot stand, and the remedy.
+  std::string describe_refusal(const Slot& slot) const {
+    const std::string name = printable(text_.substr(slot.begin, slot.length));
+    if (slot.follows_variable) {
+      return fmt::format(
+          "directly behind the name of a variable; write ${{NAME}}{} instead of "
+          "$NAME{}",
+          name, name);
     }
-    const std::string name = text_.substr(slot.begin, slot.length);
-    return fail(ErrorKind::usage,
-                fmt::format("the value {} cannot stand inside quotes; remove the quotes around {}, "
-                            "berth quotes each value itself",
-                            in_quotes(value), printable(name)));
+    if (slot.context == PlaceholderContext::comment)
+      return fmt::format("in a comment; remove {} from the comment", name);
+    if (slot.context == PlaceholderContext::not_followed) {
+      return fmt::format(
+          "behind {}, where berth cannot quote it; put {} before that, or the "
+          "command into a script with {} as its argument",
+          in_quotes(slot.cause), name, name);
+    }
+    return fmt::format("inside quotes; remove the quotes around {}, berth quotes each value itself",
+                       name);
   }
 
   std::string text_;

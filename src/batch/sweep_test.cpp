@@ -1,10 +1,15 @@
 // Tests of inserting values into commands.
 #include "batch/sweep.h"
 
+#include <filesystem>
+#include <fmt/format.h>
+#include <fstream>
 #include <gtest/gtest.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 #include "batch/command_source.h"
-#include "batch/placeholders.h"
 
 namespace berth::batch {
 namespace {
@@ -82,6 +87,21 @@ TEST(ListLines, values_inside_quotes_must_be_plain) {
   }
 }
 
+// The remedy fits the place.
+TEST(ListLines, a_refused_value_has_a_remedy) {
+  expect_error(from_lists({"a '{}'", ":::", "b c"}), "inside quotes; remove the quotes around {}");
+  expect_error(from_lists({"a # {}", ":::", "b c"}), "in a comment; remove {} from the comment");
+  expect_error(from_lists({"a $((x + {}))", ":::", "b c"}), "behind '$((', where berth cannot");
+  expect_error(from_lists({"a <<E\n{}\nE", ":::", "b c"}), "behind '<<', where");
+  expect_error(from_lists({"a \"${x:-{}}\"", ":::", "b c"}), "behind '${', where");
+  expect_error(from_lists({"a \"$x{}\"", ":::", "b"}), "write ${NAME}{} instead of $NAME{}");
+}
+
+// As "$x5" and "5>file" the shell would read something else than the value.
+TEST(ListLines, plain_values_are_quoted_where_the_shell_would_join_them) {
+  EXPECT_EQ(from_lists({"a $x{} ~{} {}>f {1}{1}", ":::", "5"}), (Texts{"a $x'5' ~'5' '5'>f 55"}));
+}
+
 TEST(ListLines, mistakes_are_named) {
   expect_error(from_lists({"a {3}", ":::", "1", ":::", "2"}),
                "no list {3}; the lists are {1} to {2}");
@@ -122,6 +142,29 @@ TEST(TableLines, mistakes_are_named) {
   expect_error(from_table("a", "lr,seed\n1,2\n"), "uses no column");
   expect_error(from_table("a '{lr}'", "lr\n1\nb c\n"), "line 3 of 'runs.csv': the value 'b c'");
   expect_error(from_table("a {lr}", std::string_view("lr\n1\n\0\n", 7)), "line 3 of 'runs.csv'");
+}
+
+// Each line of the script would be run alone.
+TEST(ReadCommands, the_script_of_a_shell_is_refused) {
+  const std::string file = fmt::format("{}berth-train-{}.sh", ::testing::TempDir(), ::getpid());
+  const auto read = [&](std::string_view text) {
+    std::ofstream(file) << text;
+    return commands(read_commands({{file}, "", {}}));
+  };
+  for (const char* text : {"a\nfor i in 1 2; do\n  a $i\ndone\n", "a\nif true; then\n  b\nfi\n",
+                           "#\nif true\nthen\nb\nfi\n", "a\ncase $x in\na) b;;\nesac\n",
+                           "a\n{\nb\n}\n", "a\nrun() {\nb\n}\n", "a\nfunction run {\nb\n}\n",
+                           "a\nwhile read x ; do\na\ndone <b\n", "a\ndone; b\n"}) {
+    expect_error(read(text), "berth run -- sh ");
+  }
+  expect_error(read("#!/bin/bash\nfor i in 1; do\na\ndone\n"), "line 2 of");
+  expect_error(read("#!/bin/bash\nfor i in 1; do\na\ndone\n"), "berth run -- bash ");
+  for (const char* text :
+       {"for i in 1 2; do a $i; done", "if a; then b; fi", "{ a; b; }", "./done.sh",
+        "case $x in a) b;; esac", "f() { a; }; f", "done.sh", "echo do", "(a; b)"}) {
+    EXPECT_EQ(read(text), Texts{text});
+  }
+  std::filesystem::remove(file);
 }
 
 TEST(ReadCommands, contradictions_are_named) {

@@ -69,7 +69,7 @@ std::span<const Command> commands() {
       Command{jobs, "run", "Wait for GPUs, run a command on them, and release them", define_run,
               true, true, TrailingCommand::from_first_word},
       Command{jobs, "batch", "Run a list of commands, each as soon as GPUs are granted",
-              define_batch, true, false, TrailingCommand::after_dashes},
+              define_batch, true, false, TrailingCommand::list_after_dashes},
       Command{jobs, "acquire", "Lease GPUs for the calling shell or script", define_acquire, true,
               true, TrailingCommand::none, acquire_failure_output},
       Command{jobs, "release", "Release leases", define_release, true},
@@ -84,7 +84,7 @@ std::span<const Command> commands() {
       Command{display, "report", "Show GPU-hours, waiting time and idle time by user and job",
               define_report, true},
       Command{display, "profile", "Show, set and forget profiles (memory and run time of jobs)",
-              define_profile, true, false, TrailingCommand::after_dashes},
+              define_profile, true, false, TrailingCommand::after_dashes, nullptr, "TYPE"},
       Command{display, "serve", "Serve GPUs, queue and history as a web page and as metrics",
               define_serve, true},
       Command{administration, "doctor", "Check the installation and explain problems",
@@ -102,6 +102,20 @@ std::span<const Command> commands() {
       Command{hidden, "complete", "", define_complete, false, false, TrailingCommand::after_dashes},
   };
   return table;
+}
+
+std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind,
+                                  std::span<const char* const> words) {
+  if (kind == TrailingCommand::none) return words.size();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "--") return i;
+    if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
+    const Option* const flag = flags.find(word);
+    const bool has_value = i + 1 < words.size() && std::string_view(words[i + 1]) != "--";
+    if (flag != nullptr && flag->value == Option::Value::required && has_value) ++i;
+  }
+  return words.size();
 }
 
 Error unknown_command_error(std::string_view name) {

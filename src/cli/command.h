@@ -18,7 +18,12 @@ namespace berth {
 using Action = std::function<Result<int>()>;
 
 // Where the trailing command of a command line begins; see CommandContext::trailing_command.
-enum class TrailingCommand : std::uint8_t { none, from_first_word, after_dashes };
+enum class TrailingCommand : std::uint8_t {
+  none,
+  from_first_word,
+  after_dashes,
+  list_after_dashes,  // each word is a command line
+};
 
 // The headings under which the help lists the commands; `hidden` commands are not listed.
 enum class CommandGroup : std::uint8_t { jobs, display, administration, tools, hidden };
@@ -52,6 +57,8 @@ struct Command {
   TrailingCommand trailing = TrailingCommand::none;
   // Text for the shell that evaluates stdout, if the command fails with `code`.
   std::string (*failure_output)(int code, std::span<const char* const> words) = nullptr;
+  // What the arguments behind the first one are, for completion; null: the same as the first.
+  const char* later_arguments = nullptr;
 };
 
 // The help of the whole program, and of one command.

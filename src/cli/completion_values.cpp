@@ -14,6 +14,8 @@
 #include "base/configuration.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "cli/command.h"
+#include "cluster/store/hosts.h"
 #include "devices/driver.h"
 #include "harbour/harbour.h"
 #include "lease/drain_gpus.h"
@@ -131,11 +133,30 @@ CompletionWords list_job_names() {
   return words;
 }
 
-CompletionWords list_hosts() {
+// The hosts that `berth run --host` may start jobs on.
+CompletionWords list_job_hosts() {
   CompletionWords words{{"any", "the hosts of the configuration"}};
   const auto configuration = read_configuration();
   if (!configuration || !configuration->hosts) return words;
   for (const std::string& name : *configuration->hosts) words.push_back({name});
+  return words;
+}
+
+// The hosts that may have leases in the history: those of the harbour, and of the configuration.
+CompletionWords list_history_hosts() {
+  std::set<std::string> names;
+  const HarbourLocation location = harbour_location();
+  if (location.url) {
+    if (const auto hosts = read_hosts(*location.url)) {
+      for (const HostState& host : *hosts) names.insert(host.name);
+    }
+  }
+  const auto configuration = read_configuration();
+  if (configuration) names.insert(configuration->host);
+  if (configuration && configuration->hosts)
+    names.insert(configuration->hosts->begin(), configuration->hosts->end());
+  CompletionWords words;
+  for (const std::string& name : names) words.push_back({name});
   return words;
 }
 
@@ -161,23 +182,34 @@ struct SourceEntry {
   CompletionSource source;
 };
 
+using enum ValueForm;
 constexpr std::array kSources{
-    SourceEntry{"undrain", "GPU", {false, true, list_drained_gpus}},
-    SourceEntry{"", "GPU", {false, true, list_gpus}},
-    SourceEntry{"", "--gpu", {false, true, list_gpus}},
-    SourceEntry{"", "TICKET", {false, false, list_tickets}},
-    SourceEntry{"", "LEASE|GPU", {false, false, list_shell_leases}},
-    SourceEntry{"", "--user", {false, false, list_users}},
-    SourceEntry{"", "--job", {false, false, list_job_names}},
-    SourceEntry{"", "TYPE", {false, false, list_types}},
-    SourceEntry{"profile", "ACTION", {false, false, list_profile_actions}},
-    SourceEntry{"run", "--host", {false, true, list_hosts}},
+    SourceEntry{"undrain", "GPU", {list, list_drained_gpus}},
+    SourceEntry{"", "GPU", {list, list_gpus}},
+    SourceEntry{"", "--gpu", {list, list_gpus}},
+    SourceEntry{"", "TICKET", {word, list_tickets}},
+    SourceEntry{"", "LEASE|GPU", {word, list_shell_leases}},
+    SourceEntry{"", "--user", {word, list_users}},
+    SourceEntry{"", "--job", {word, list_job_names}},
+    SourceEntry{"", "TYPE", {word, list_types}},
+    SourceEntry{"profile", "ACTION", {word, list_profile_actions}},
+    SourceEntry{"run", "--host", {list, list_job_hosts}},
+    SourceEntry{"", "--host", {word, list_history_hosts}},
+    SourceEntry{"help", "COMMAND", {word, list_commands}},
     SourceEntry{"profile", "--mem", {}},
-    SourceEntry{"", "--mem", {false, false, list_memory_words}},
-    SourceEntry{"", "--since", {false, false, list_times}},
+    SourceEntry{"", "--mem", {word, list_memory_words}},
+    SourceEntry{"", "--since", {word, list_times}},
 };
 
 }  // namespace
+
+CompletionWords list_commands() {
+  CompletionWords words;
+  for (const Command& command : commands()) {
+    if (command.group != CommandGroup::hidden) words.push_back({command.name, command.summary});
+  }
+  return words;
+}
 
 CompletionSource find_completion_source(std::string_view command, std::string_view option,
                                         std::string_view type) {
@@ -187,7 +219,7 @@ CompletionSource find_completion_source(std::string_view command, std::string_vi
       });
   if (found != kSources.end()) return found->source;
   const bool is_path = option == "FILE" || type == "FILE" || type == "DIR" || type == "FOLDER";
-  return {is_path, false, nullptr};
+  return {is_path ? file : word, nullptr};
 }
 
 std::vector<CompletionWord> make_safe(std::vector<CompletionWord> words) {

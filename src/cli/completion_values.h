@@ -1,6 +1,7 @@
 // The values that a shell offers for an option or argument: GPUs, ids, users, job types, hosts.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,12 +13,20 @@ struct CompletionWord {
   std::string description{};  // one line
 };
 
+enum class ValueForm : std::uint8_t {
+  word,
+  list,  // several words, separated by commas
+  file,  // the shell completes file names
+};
+
 // Where the values of an option or argument come from.
 struct CompletionSource {
-  bool files = false;    // the shell completes file names
-  bool is_list = false;  // several values, separated by commas
+  ValueForm form = ValueForm::word;
   std::vector<CompletionWord> (*values)() = nullptr;
 };
+
+// The commands, with their summaries.
+std::vector<CompletionWord> list_commands();
 
 // The source for the option "--user", or the argument "TICKET" of the command; an empty one if its
 // values are not known. Calling `values` may read the harbour and the archive, and ask the driver.

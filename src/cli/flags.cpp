@@ -223,6 +223,10 @@ Result<void> Flags::parse_argument(std::string_view word) {
   const auto next = std::find_if(options_.begin(), options_.end(), [](const Option& option) {
     return option.is_argument() && option.parse && (option.repeatable || option.times_given == 0);
   });
+  if (next == options_.end() && extra_arguments_ != nullptr) {
+    extra_arguments_->emplace_back(word);
+    return {};
+  }
   if (next == options_.end()) {
     const std::string remedy =
         argument_remedy_.empty() ? fmt::format("see '{} --help'", usage_) : argument_remedy_;

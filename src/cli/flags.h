@@ -63,6 +63,9 @@ class Flags {
   void add_optional_value(const char* names, const char* type, const char* help, ValueParser parse);
   // Arguments without a flag, any number of them.
   void add_positionals(const char* name, const char* help, std::vector<std::string>& target);
+  // Stores the arguments for which no argument was declared in `target`, so that the command can
+  // refuse them with a remedy that depends on them. Without this, the parser refuses them.
+  void collect_extra_arguments(std::vector<std::string>& target) { extra_arguments_ = &target; }
   // An entry in the help that the parser does not handle.
   void add_help_entry(const char* name, const char* type, const char* help);
   // Makes the option that was declared last required.
@@ -102,6 +105,7 @@ class Flags {
   std::string footer_;
   std::string foreign_flag_remedy_;
   std::string argument_remedy_;
+  std::vector<std::string>* extra_arguments_ = nullptr;
 };
 
 // A line of help: "  --count N    Number of GPUs", with further lines of `help` below it.

@@ -169,5 +169,17 @@ TEST(Flags, help_lists_the_options_by_group) {
             "The end.\n");
 }
 
+TEST(Flags, extra_arguments_can_be_collected) {
+  std::string file;
+  std::vector<std::string> more;
+  Flags flags;
+  flags.add_text("FILE", "", "File", file);
+  flags.collect_extra_arguments(more);
+  const std::vector<const char*> words{"a", "b", "c"};
+  ASSERT_TRUE(flags.parse(words));
+  EXPECT_EQ(file, "a");
+  EXPECT_EQ(more, (std::vector<std::string>{"b", "c"}));
+}
+
 }  // namespace
 }  // namespace berth

@@ -172,19 +172,6 @@ int parse_and_run(const Command& called, Words words) {
 
 }  // namespace
 
-std::size_t find_trailing_command(const Flags& flags, TrailingCommand kind, Words words) {
-  if (kind == TrailingCommand::none) return words.size();
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    const std::string_view word = words[i];
-    if (word == "--") return i;
-    if (!word.starts_with('-') && kind == TrailingCommand::from_first_word) return i;
-    const Option* const flag = flags.find(word);
-    const bool has_value = i + 1 < words.size() && std::string_view(words[i + 1]) != "--";
-    if (flag != nullptr && flag->value == Option::Value::required && has_value) ++i;
-  }
-  return words.size();
-}
-
 std::string format_program_help() {
   std::string text = fmt::format("{}\nUsage: berth [OPTIONS] COMMAND\n", kDescription);
   for (const auto& [group, heading] : kHelpGroups) {

@@ -1,17 +1,16 @@
 // Declares the flags of a GPU request; see request_flags.h.
 #include "cli/request_flags.h"
 
-#include <algorithm>
 #include <fmt/format.h>
 #include <string>
 #include <string_view>
+#include <unistd.h>
 #include <utility>
+#include <vector>
 
 #include "base/configuration.h"
-#include "base/environment.h"
-#include "base/quantity.h"
 #include "base/terminal.h"
-#include "base/text.h"
+#include "lease/sublease.h"
 
 namespace berth {
 namespace {
@@ -26,7 +25,9 @@ bool is_default_excluded(const Flags& command, std::string_view flag) {
   if (is_given(command, flag)) return true;
   if (is_given(command, "--job-spec")) return true;  // the sending host has applied its defaults
   if (flag != "--mem") return false;
-  return is_given(command, "--per-gpu") || !get_env_or_empty("BERTH_LEASE").empty();
+  if (is_given(command, "--per-gpu")) return true;
+  // A lease of this host means nothing on other hosts.
+  return !is_given(command, "--host") && runs_inside_lease();
 }
 
 // Applies the table [defaults] of the configuration to the flags that were not given.
@@ -37,31 +38,22 @@ Result<void> apply_defaults(const Flags& command) {
     const std::string flag = fmt::format("--{}", name);
     const Option* const option = command.find(flag);
     if (option == nullptr || is_default_excluded(command, flag)) continue;
-    if (const auto stored = option->parse(setting.value); !stored) {
-      return fail(ErrorKind::usage, fmt::format("{} in {}: {}", name, printable(setting.source),
-                                                stored.error().message));
-    }
+    if (const auto stored = option->parse(setting.value); !stored)
+      return tl::make_unexpected(request_default_error(name, setting, stored.error().message));
   }
   return {};
 }
 
-// Says what a size in decimal units ("8GB") is, since most users who write it mean 8 GiB. Only in
-// the command that the user calls, not in those that it starts.
-void explain_decimal_sizes(const Flags& command, const RequestOptions& options) {
-  if (is_given(command, "--event-fd") || is_given(command, "--job-spec")) return;
-  for (const std::string_view given : options.flags) {
+// Explains sizes that the user has typed. Only on a terminal: the log of a nightly job should not
+// have the same notice each day.
+void explain_decimal_sizes(const std::vector<std::string>& typed_flags) {
+  if (::isatty(STDERR_FILENO) == 0) return;
+  for (const std::string_view given : typed_flags) {
     const std::size_t equals = given.find('=');
     const std::string_view flag = given.substr(0, equals);
-    const std::string_view size = given.substr(equals + 1);
-    const std::string unit = lower_case(size.substr(std::max<std::size_t>(size.size(), 2) - 2));
-    const bool is_decimal = unit == "kb" || unit == "mb" || unit == "gb" || unit == "tb";
-    if (!is_decimal || (flag != "--mem" && flag != "--min-mem")) continue;
-    std::string binary(size.substr(0, size.size() - 2));
-    binary += static_cast<char>(unit.front() - 'a' + 'A');
-    binary += "iB";
-    print_message(fmt::format("{} {} is {}; if you mean {}, write {}", flag, size,
-                              format_size(*parse_size(size)), format_size(*parse_size(binary)),
-                              binary));
+    if (flag != "--mem" && flag != "--min-mem") continue;
+    if (const auto text = explain_decimal_size(flag, given.substr(equals + 1)))
+      print_message(*text);
   }
 }
 
@@ -86,9 +78,13 @@ std::shared_ptr<RequestOptions> add_request_flags(Flags& command, WaitLimits lim
   }
   command.set_group("Options");
   command.set_check([options, &command]() -> Result<void> {
+    const std::vector<std::string> typed = options->flags;
     TRY(apply_defaults(command));
-    explain_decimal_sizes(command, *options);
-    return validate_request(*options, ArgumentStyle::flags);
+    TRY(validate_request(*options, ArgumentStyle::flags));
+    // Not in the commands that another berth starts.
+    if (!is_given(command, "--event-fd") && !is_given(command, "--job-spec"))
+      explain_decimal_sizes(typed);
+    return {};
   });
   return options;
 }

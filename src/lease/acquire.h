@@ -41,9 +41,11 @@ struct AcquireCallbacks {
   // Called when interrupt_fd is readable. Reads what is there, and returns whether to stop waiting.
   // Empty: a readable interrupt_fd always ends the wait.
   std::function<bool()> confirm_interrupt{};
-  // Nothing has changed, but time has passed. Called about once a minute, for displays.
+  // Nothing has changed, but time has passed: for displays. Called after 30 to 60 s, and every few
+  // seconds while processes without a lease or the selector block the request.
   std::function<void()> on_time_passed{};
-  // Nothing is left to do until something changes. Called often.
+  // Nothing is left to do until something changes. Called before each sleep: once for each change
+  // that another client makes, and as often as on_time_passed.
   std::function<void()> on_sleep{};
 };
 

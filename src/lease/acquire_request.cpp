@@ -105,10 +105,10 @@ void intersect_allowed_gpus(Request& gpu_request, std::vector<std::string> uuids
 }
 
 Bytes subtract_memory_in_use(Bytes needed, Bytes in_use) {
-  constexpr Bytes kLeast = mib(64);
   // The process has its context already, for which the scheduler keeps this margin free.
   const std::uint64_t present = in_use.count + kContextMargin.count;
-  return needed.count > present + kLeast.count ? Bytes{needed.count - present} : kLeast;
+  return needed.count > present + kMinReservation.count ? Bytes{needed.count - present}
+                                                        : kMinReservation;
 }
 
 }  // namespace berth

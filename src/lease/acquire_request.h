@@ -61,6 +61,9 @@ struct AcquireRequest {
   std::function<std::vector<std::string>()> selector{};
 };
 
+// The least memory that a request reserves. A CUDA context alone takes more.
+constexpr Bytes kMinReservation = mib(64);
+
 // What a process that needs `needed`, and uses `in_use` of it already, must ask for.
 Bytes subtract_memory_in_use(Bytes needed, Bytes in_use);
 

@@ -1,6 +1,7 @@
 // The environment variables and arguments by which a job learns its GPUs.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -16,6 +17,10 @@ enum class GpuIdFormat : std::uint8_t { index, uuid };
 // The indices of the GPUs, such as "0,2:1". A GPU that is not in `gpus` (it was lost meanwhile) is
 // named by its UUID, so that the job does not see fewer GPUs than it has.
 std::string format_gpu_indices(const std::vector<Gpu>& gpus, const std::vector<std::string>& uuids);
+
+// The variables that make_job_environment() may set and that have no meaning after the lease.
+inline constexpr std::array<const char*, 5> kLeaseVariables{
+    "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS", "BERTH_LEASE", "BERTH_EPOCH"};
 
 // The variables for a job with the lease id `lease` on the GPUs `uuids`, in their order. `gpus` are
 // all GPUs of the host. GpuIdFormat::index gives UUIDs, too, where CUDA counts GPUs differently

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 #include <map>
+#include <set>
+#include <string>
 
 namespace berth {
 namespace {
@@ -39,6 +41,18 @@ TEST(JobEnvironment, indices_by_default_in_the_order_of_the_lease) {
       {"BERTH_LEASE", "ab12"},
   };
   EXPECT_EQ((std::map<std::string, std::string>(variables.begin(), variables.end())), expected);
+}
+
+// `berth release` unsets these variables.
+TEST(JobEnvironment, the_list_of_variables_is_complete) {
+  std::set<std::string> listed(kLeaseVariables.begin(), kLeaseVariables.end());
+  listed.insert("CUDA_DEVICE_ORDER");  // it is right without a lease, too
+  std::set<std::string> set;
+  for (const auto& [name, value] :
+       make_job_environment(three_gpus(), {"GPU-c"}, GpuIdFormat::index, "ab12", 7)) {
+    set.insert(name);
+  }
+  EXPECT_EQ(set, listed);
 }
 
 TEST(JobEnvironment, uuids_where_they_are_asked_for) {

@@ -1,6 +1,8 @@
 // Parses and checks the values of a request; see request_options.h.
 #include "lease/request_options.h"
 
+#include <algorithm>
+#include <array>
 #include <fmt/format.h>
 #include <string_view>
 #include <utility>
@@ -14,10 +16,10 @@ namespace {
 
 constexpr unsigned kMaxCount = 4096;  // of GPUs and of processes
 constexpr std::chrono::hours kMaxRunTime(24 * 3650);
-// A number without the right unit (8 for 8GiB) would share the GPU with all other jobs. A CUDA
-// context alone takes more than this.
-constexpr Bytes kMinReservation = mib(64);
 constexpr std::size_t kMaxTextBytes = 256;  // all viewers of the queue read these texts
+
+constexpr std::string_view kWholeGpus = "all";
+constexpr std::array<std::string_view, 3> kPolicies{"spread", "pack", "random"};  // by Policy
 
 template <unsigned low, unsigned high>
 Result<unsigned> parse_number(std::string_view text) {
@@ -26,10 +28,24 @@ Result<unsigned> parse_number(std::string_view text) {
   return number;
 }
 
+// "8B", as Python writes the number 8, was meant as 8GiB. Nothing if the size is large enough, or
+// has another unit.
+Result<void> refuse_few_bytes(std::string_view text, Bytes size) {
+  constexpr std::size_t kMaxGib = 1024;
+  const bool is_number = text.find_first_not_of("0123456789") + 1 == text.size();
+  if (!is_number || size >= kMinReservation) return {};
+  const bool may_be_gib = size.count > 0 && size.count < kMaxGib;
+  return fail(ErrorKind::usage,
+              fmt::format("{} is a number of bytes, and less than any job needs; write {}GiB",
+                          size.count, may_be_gib ? size.count : 8));
+}
+
 // Nothing for "auto" (the memory follows from the learned profile) and "all" (whole GPUs).
 Result<std::optional<Bytes>> parse_memory(std::string_view text) {
-  if (text == "auto" || text == "all") return std::nullopt;
+  if (text == "auto" || text == kWholeGpus) return std::nullopt;
   const Bytes size = TRY(parse_size(text));
+  // A number without the right unit (8 for 8GiB) would share the GPU with all other jobs.
+  TRY(refuse_few_bytes(text, size));
   if (size == Bytes{}) {
     return fail(ErrorKind::usage,
                 fmt::format("{} reserves no memory; write a size such as 8GiB, or "
@@ -41,6 +57,12 @@ Result<std::optional<Bytes>> parse_memory(std::string_view text) {
                                               "size such as 8GiB",
                                               in_quotes(text), format_size(size)));
   }
+  return size;
+}
+
+Result<Bytes> parse_total_memory(std::string_view text) {
+  const Bytes size = TRY(parse_size(text));
+  if (size != Bytes{}) TRY(refuse_few_bytes(text, size));
   return size;
 }
 
@@ -65,9 +87,8 @@ Result<std::chrono::nanoseconds> parse_timeout(std::string_view text) {
 }
 
 Result<Policy> parse_policy(std::string_view text) {
-  if (text == "spread") return Policy::spread;
-  if (text == "pack") return Policy::pack;
-  if (text == "random") return Policy::random;
+  const auto* const found = std::find(kPolicies.begin(), kPolicies.end(), text);
+  if (found != kPolicies.end()) return static_cast<Policy>(found - kPolicies.begin());
   return fail(ErrorKind::usage,
               fmt::format("{} is not a policy; use spread, pack or random", in_quotes(text)));
 }
@@ -148,7 +169,7 @@ void declare_request_values(const std::shared_ptr<RequestOptions>& options,
   add("--job", "NAME", "Job name under which memory and run time are learned", options->job,
       parse_job);
   add("--min-mem", "SIZE", "Only GPUs with at least this much memory in total", request.min_memory,
-      parse_size);
+      parse_total_memory);
   add("--max-util", "PCT", "Only GPUs with at most PCT percent utilization",
       request.max_utilization_pct, parse_number<0, 100>);
   add("--max-mem-util", "PCT", "Only GPUs with at most PCT percent memory utilization",
@@ -180,6 +201,48 @@ Result<void> validate_request(RequestOptions& options, ArgumentStyle style) {
       ErrorKind::usage,
       fmt::format("{} requests {} GPUs, but {} names only {}; name more GPUs, or request fewer",
                   argument_name("--count", style), count, argument_name("--gpu", style), named));
+}
+
+Result<void> check_request_defaults(const Configuration& configuration) {
+  Result<void> checked;
+  declare_request_values(
+      std::make_shared<RequestOptions>(),
+      [&](std::string_view names, const char*, const char*, const RequestValueReader& read) {
+        const auto found = configuration.request_defaults.find(names.substr(names.rfind("--") + 2));
+        if (!checked || found == configuration.request_defaults.end()) return;
+        if (const auto value = read(found->second.value); !value) {
+          checked = tl::make_unexpected(
+              request_default_error(found->first, found->second, value.error().message));
+        }
+      });
+  return checked;
+}
+
+Error request_default_error(std::string_view name, const Setting& setting,
+                            std::string_view problem) {
+  return {ErrorKind::usage, fmt::format("{}, line {}: {}: {}", printable(setting.source),
+                                        setting.line, name, problem)};
+}
+
+std::optional<std::string> builtin_request_default(std::string_view name) {
+  if (name == "mem") return std::string(kWholeGpus);
+  if (name == "policy")
+    return std::string(kPolicies.at(static_cast<std::size_t>(Request().policy)));
+  return std::nullopt;
+}
+
+std::optional<std::string> explain_decimal_size(std::string_view argument, std::string_view size) {
+  const std::string unit =
+      lower_case(size.substr(size.size() - std::min<std::size_t>(size.size(), 2)));
+  if (unit != "kb" && unit != "mb" && unit != "gb" && unit != "tb") return std::nullopt;
+  std::string binary(size.substr(0, size.size() - 2));
+  binary += static_cast<char>(unit.front() - 'a' + 'A');
+  binary += "iB";
+  const auto meant = parse_size(size);
+  const auto other = parse_size(binary);
+  if (!meant || !other) return std::nullopt;
+  return fmt::format("{} {} is {}; if you mean {}, write {}", argument, size, format_size(*meant),
+                     format_size(*other), binary);
 }
 
 Result<RequestOptions> parse_request_keywords(const std::map<std::string, std::string>& values,

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/configuration.h"
 #include "lease/acquire.h"
 #include "schedule/request.h"
 
@@ -44,6 +45,20 @@ Result<void> validate_request(RequestOptions& options, ArgumentStyle style);
 // Reads a request from Python's keywords (see argument_name()), each with its value as text.
 Result<RequestOptions> parse_request_keywords(const std::map<std::string, std::string>& values,
                                               bool no_wait);
+
+// Checks the values of Configuration::request_defaults. An error names the file and the line.
+Result<void> check_request_defaults(const Configuration& configuration);
+// The error for one of these values. `problem` says what is wrong with it.
+Error request_default_error(std::string_view name, const Setting& setting,
+                            std::string_view problem);
+
+// The value that a request has for one of kRequestDefaults if no file sets it; nullopt: none.
+std::optional<std::string> builtin_request_default(std::string_view name);
+
+// What a size in decimal units is, since most users who write 8GB mean 8 GiB: "--mem 8GB is 7.5
+// GiB; if you mean 8 GiB, write 8GiB". `argument` is the flag or keyword of the size. nullopt: the
+// size has another unit.
+std::optional<std::string> explain_decimal_size(std::string_view argument, std::string_view size);
 
 // A text that all users can read: UTF-8, at most 256 bytes. ErrorKind::usage if it is not.
 Result<std::string> parse_public_text(std::string_view text);

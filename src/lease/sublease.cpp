@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/environment.h"
 #include "base/users.h"
 #include "lease/gpu_list.h"
 #include "lease/own_record.h"
@@ -70,6 +71,15 @@ Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::str
                             id, user_name(record.uid)));
   }
   return record;
+}
+
+bool runs_inside_lease() {
+  const std::string id(get_env_or_empty("BERTH_LEASE"));
+  if (!is_id(id)) return false;
+  auto harbour = Harbour::open_existing();
+  if (!harbour || !*harbour) return false;
+  const auto parent = find_parent_lease(**harbour, id);
+  return parent && *parent;
 }
 
 Result<std::vector<std::string>> select_parent_gpus(const Record& parent,

@@ -14,6 +14,10 @@ namespace berth {
 // ErrorKind::permission if it belongs to another user.
 Result<std::optional<Record>> find_parent_lease(Harbour& harbour, const std::string& id);
 
+// Whether BERTH_LEASE names a lease that has not ended, so that acquire() makes a lease inside it.
+// False if that cannot be read: acquire() reports it.
+bool runs_inside_lease();
+
 // The GPUs of `parent` for a request inside it: those that the fewest leases inside `parent`, among
 // `leases`, use. ErrorKind::impossible if too few GPUs of `parent` match the request.
 Result<std::vector<std::string>> select_parent_gpus(const Record& parent,

@@ -534,18 +534,25 @@ def test_a_fork_in_a_wait_has_no_part_in_its_parents_ticket(python, holder, way)
 
 
 def test_without_an_estimate_the_next_free_gpu_is_named(python):
-    """The second in the queue cannot know when the first ends; but a GPU gets free."""
+    """No end of GPU 0 is known, so no start of a request for both; but GPU 1 gets free."""
     python.server.use("2x24GiB")
     for code in ("berth.acquire(gpu=1, time='3h')", "berth.acquire(gpu=0)"):
         first_line(python.start(f"say({code}.indices); stay()"))
-    python.start("berth.acquire(progress=True)").waits()
     waiter = python.start("""
         import datetime
         def tell(waiting):
             gpus, when = waiting.next_free
             hours = (when - datetime.datetime.now(datetime.timezone.utc)).total_seconds() / 3600
             say(gpus, round(hours), waiting.starts)
-        berth.acquire(on_wait=tell, progress=True)
+        berth.acquire(2, on_wait=tell, progress=True)
     """)
     assert first_line(waiter) == "GPU 1 3 None"
-    eventually(lambda: re.match(r"berth: waiting, next free: GPU 1 in about [23]h( \d+m)?, position 2 of 2: ", waiter.err))
+    eventually(lambda: re.match(r"berth: waiting, next free: GPU 1 in about [23]h( \d+m)?, position 1 of 1: ", waiter.err))
+
+
+def test_the_text_of_a_wait_is_that_of_the_command(python):
+    first_line(python.start("berth.acquire(4); say(1); stay()"))
+    waiter = python.start("berth.acquire(on_wait=lambda waiting: say(waiting.text == str(waiting), waiting.text), progress=True)")
+    text = first_line(waiter)
+    assert text.startswith("True waiting, position 1 of 1: GPUs 0,1,2,3 leased by ")
+    assert f"berth: {text.removeprefix('True ')}\n" in waiter.err

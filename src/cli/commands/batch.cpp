@@ -25,6 +25,7 @@
 #include "batch/summary.h"
 #include "cli/command.h"
 #include "cli/request_flags.h"
+#include "lease/sublease.h"
 #include "profile/job_type.h"
 #include "profile/needs_estimate.h"
 
@@ -81,25 +82,22 @@ BatchPaths batch_paths(const BatchCommandOptions& options, const std::vector<Bat
 
 Result<void> check_options(const BatchCommandOptions& options) {
   if (options.no_wait) {
-    return fail(ErrorKind::usage,
-                "batch: --no-wait is not allowed, since a batch waits for GPUs; omit it");
+    return usage_failure("--no-wait is not allowed, since a batch waits for GPUs; omit it");
   }
   if (options.per_gpu > 0 && (options.request->request.memory || options.request->auto_memory)) {
-    return fail(ErrorKind::usage,
-                "batch: --per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
-                "the memory; use only one of them");
+    return usage_failure(
+        "--per-gpu and --mem contradict each other: --per-gpu K reserves a K-th of "
+        "the memory; use only one of them");
   }
   if (options.resume && options.restart) {
-    return fail(ErrorKind::usage,
-                "batch: --resume and --restart contradict each other; use only one of them");
+    return usage_failure("--resume and --restart contradict each other; use only one of them");
   }
   if (options.limit && options.old_limit) {
-    return fail(ErrorKind::usage,
-                "batch: --limit and --timeout mean the same here; use only --limit");
+    return usage_failure("--limit and --timeout mean the same here; use only --limit");
   }
   if (options.replaces_braces && options.source.is_sweep()) {
-    return fail(ErrorKind::usage,
-                "batch: -I {} contradicts the {} of the values; choose another text, such as -I @");
+    return usage_failure(
+        "-I {} contradicts the {} of the values; choose another text, such as -I @");
   }
   return {};
 }
@@ -107,7 +105,7 @@ Result<void> check_options(const BatchCommandOptions& options) {
 // Inside a lease, requests do not wait, so the batch itself must limit its jobs to the lease's
 // GPUs. nullopt outside of a lease.
 std::optional<std::size_t> current_lease_gpu_count() {
-  if (get_env_or_empty("BERTH_LEASE").empty()) return std::nullopt;
+  if (!runs_inside_lease()) return std::nullopt;
   const std::string_view gpus = get_env_or_empty("BERTH_GPUS");
   return static_cast<std::size_t>(std::count(gpus.begin(), gpus.end(), ',')) + 1;
 }
@@ -182,22 +180,31 @@ LineOrder make_line_order(const BatchCommandOptions& options, const BatchPlan& p
           }};
 }
 
-// Fills in plan.to_run, according to the joblog of the batch before this one.
-Result<void> select_lines(const BatchCommandOptions& options, const JoblogContent& previous,
-                          const std::string& joblog, BatchPlan& plan) {
-  bool is_known = false;  // the joblog has lines of this batch
-  for (std::size_t i = 0; i < plan.lines.size(); ++i) {
-    const auto entry = previous.lines.find(plan.lines[i].key);
-    is_known = is_known || entry != previous.lines.end();
-    if (!options.resume || entry == previous.lines.end() || !entry->second)
-      plan.to_run.push_back(i);
+// The indices of the lines to run. With --resume, these are the lines that have not succeeded in
+// the batch before this one, whose joblog has the content `previous`.
+std::vector<std::size_t> select_lines(const BatchCommandOptions& options,
+                                      const JoblogContent& previous,
+                                      const std::vector<BatchLine>& lines) {
+  std::vector<std::size_t> selected;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto entry = previous.lines.find(lines[i].key);
+    const bool has_succeeded = entry != previous.lines.end() && entry->second;
+    if (!options.resume || !has_succeeded) selected.push_back(i);
   }
+  return selected;
+}
+
+// Refuses to repeat the finished lines of an unfinished batch, unless the user has asked for it.
+Result<void> refuse_repetition(const BatchCommandOptions& options, const JoblogContent& previous,
+                               const std::string& joblog, const std::vector<BatchLine>& lines) {
+  const bool is_asked_for = options.resume || options.restart;
   // If no line has succeeded, starting over loses nothing.
-  const bool starts_over = !options.resume && !options.restart;
-  if (!starts_over || previous.succeeded() == 0 || previous.finished) return {};
-  return fail(
-      ErrorKind::usage,
-      fmt::format("batch: {} has an unfinished batch{} ({} of {} succeeded); {}", in_quotes(joblog),
+  if (is_asked_for || previous.succeeded() == 0 || previous.finished) return {};
+  const bool is_known = std::any_of(lines.begin(), lines.end(), [&](const BatchLine& line) {
+    return previous.lines.contains(line.key);
+  });
+  return usage_failure(
+      fmt::format("{} has an unfinished batch{} ({} of {} succeeded); {}", in_quotes(joblog),
                   is_known ? "" : " of other commands", previous.succeeded(), previous.total,
                   is_known ? "continue it with --resume, or start over with --restart"
                            : "choose another --logs, or replace it with --restart"));
@@ -206,7 +213,9 @@ Result<void> select_lines(const BatchCommandOptions& options, const JoblogConten
 // The notice of --dry-run is on stderr, so that stdout has the lines alone.
 Result<int> show_lines(const BatchCommandOptions& options, const BatchPaths& paths,
                        BatchPlan& plan) {
-  TRY(select_lines(options, TRY(read_joblog(paths.joblog)), paths.joblog, plan));
+  const JoblogContent previous = TRY(read_joblog(paths.joblog));
+  TRY(refuse_repetition(options, previous, paths.joblog, plan.lines));
+  plan.to_run = select_lines(options, previous, plan.lines);
   const Terminal terminal = terminal_at(STDOUT_FILENO);
   for (const std::size_t i : plan.to_run) {
     const BatchLine& line = plan.lines[i];
@@ -244,9 +253,9 @@ Result<int> run(const BatchCommandOptions& options) {
   }
   const BatchPaths paths = batch_paths(options, plan.lines);
   if (options.resume && paths.follow_commands && ::access(paths.joblog.c_str(), F_OK) != 0) {
-    return fail(ErrorKind::usage,
-                "batch: there is no earlier batch of these commands here; if you have changed "
-                "some, name its folder with --logs");
+    return usage_failure(
+        "there is no earlier batch of these commands here; if you have changed "
+        "some, name its folder with --logs");
   }
   if (options.dry_run) return show_lines(options, paths, plan);
   if (options.old_limit) {
@@ -269,7 +278,8 @@ Result<int> run(const BatchCommandOptions& options) {
                           ? fmt::format("--resume --logs {}", shell_quote(paths.logs))
                           : "--resume";
   Joblog joblog = TRY(Joblog::open(paths.joblog, *plan.logs));
-  TRY(select_lines(options, joblog.content(), paths.joblog, plan));
+  TRY(refuse_repetition(options, joblog.content(), paths.joblog, plan.lines));
+  plan.to_run = select_lines(options, joblog.content(), plan.lines);
   if (!options.resume) joblog.clear();
   // Queued until the summary is printed: a user who presses Ctrl-C once too often wants to read it.
   SignalQueue signals(kBatchSignals);
@@ -335,7 +345,10 @@ Result<std::chrono::nanoseconds> parse_limit(std::string_view text) {
   return time;
 }
 
-void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& options) {
+using SharedOptions = std::shared_ptr<BatchCommandOptions>;
+
+// How many lines run at once, and what happens when one fails.
+void add_line_flags(Flags& command, const SharedOptions& options) {
   constexpr unsigned kMaxJobs = 100'000;
   command.add_value("-j,--jobs", "N", "At most N lines at once, running or waiting for GPUs",
                     [options](std::string_view text) {
@@ -360,6 +373,9 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
                       options->limit = TRY(parse_limit(text));
                       return {};
                     });
+}
+
+void add_log_flags(Flags& command, const SharedOptions& options) {
   command.add_value("--logs", "DIR",
                     "Folder for the output of each line (default for jobs.txt:\njobs.logs)",
                     parse_path_into(options, options->logs));
@@ -374,6 +390,9 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
   command.add_flag("--dry-run", options->dry_run, "Print the lines that would run, and run none");
   command.add_flag("--in-order", options->in_order,
                    "With --mem auto, keep file order instead of largest first");
+}
+
+void add_run_flags(Flags& command, const SharedOptions& options) {
   add_run_flag(command, options, "-I", "TEXT",
                "Replace TEXT in each line by the indices of its GPUs",
                [options](std::string_view text) -> Result<void> {
@@ -397,13 +416,16 @@ void add_flags(Flags& command, const std::shared_ptr<BatchCommandOptions>& optio
         unsigned number = 0;
         return parse_bounded_number(text, 1, 100, number);
       });
+}
+
+// Flags that help does not show: the batch refuses them, or understands them in this version only.
+void add_hidden_flags(Flags& command, const SharedOptions& options) {
   command.set_group("");
   command.add_flag("--no-wait", options->no_wait, "");
   command.add_value("--timeout", "DURATION", "", [options](std::string_view text) -> Result<void> {
     options->old_limit = TRY(parse_limit(text));
     return {};
   });
-  command.add_positionals("MORE", "", options->source.arguments);
   command.set_group("Options");
 }
 
@@ -424,7 +446,11 @@ Action define_batch(Flags& command, const CommandContext& context) {
                     "Run the command behind -- for each row of a CSV file, with\n{NAME} replaced "
                     "by the value of the column NAME",
                     parse_path_into(options, options->source.csv));
-  add_flags(command, options);
+  command.collect_extra_arguments(options->source.arguments);
+  add_line_flags(command, options);
+  add_log_flags(command, options);
+  add_run_flags(command, options);
+  add_hidden_flags(command, options);
   command.set_foreign_flag_remedy(
       "for one command write berth run -- COMMAND, for several berth batch -- 'COMMAND' 'COMMAND'");
   command.set_footer(

@@ -40,14 +40,6 @@ std::string format_command(std::size_t first) {
   return fmt::format("command {}\n", first);
 }
 
-CompletionWords command_names() {
-  CompletionWords words;
-  for (const Command& command : commands()) {
-    if (command.group != CommandGroup::hidden) words.push_back({command.name, command.summary});
-  }
-  return words;
-}
-
 // The flags that can still be given.
 CompletionWords flag_words(const Flags& flags, const std::set<const Option*>& given) {
   CompletionWords words;
@@ -65,10 +57,10 @@ std::string complete_value(std::string_view command, const Option& option, std::
   CompletionWords words;
   for (std::string& choice : option.choices()) words.push_back({std::move(choice)});
   const CompletionSource source = find_completion_source(command, option.name, option.type);
-  if (source.files) return "files\n";
+  if (source.form == ValueForm::file) return "files\n";
   if (source.values != nullptr) words = source.values();
   const std::size_t comma = current.rfind(',');
-  if (source.is_list && comma != std::string_view::npos) {
+  if (source.form == ValueForm::list && comma != std::string_view::npos) {
     const std::string earlier = fmt::format(",{},", current.substr(0, comma));
     std::erase_if(words, [&](const CompletionWord& word) {
       return earlier.find(fmt::format(",{},", word.text)) != std::string::npos;
@@ -120,9 +112,9 @@ std::string complete_argument(const DeclaredCommand& declared, const EarlierWord
   const std::string_view name = declared.command.name;
   const Option* const argument = next_argument(declared.flags, earlier.arguments.size());
   if (argument == nullptr) return format_words(flag_words(declared.flags, earlier.given));
-  if (name == "help") return format_words(command_names());
   Option expected = *argument;
-  if (name == "profile" && !earlier.arguments.empty()) expected.name = "TYPE";
+  const char* const later = declared.command.later_arguments;
+  if (later != nullptr && !earlier.arguments.empty()) expected.name = later;
   return complete_value(name, expected, current, "");
 }
 
@@ -135,8 +127,7 @@ std::string complete_command(const DeclaredCommand& declared, std::span<const ch
   const std::size_t trailing = find_trailing_command(declared.flags, kind, before);
   if (trailing < before.size()) {
     const bool has_dashes = std::string_view(before[trailing]) == "--";
-    // Each word behind the -- of a batch is a command line.
-    if (declared.command.name == std::string_view("batch")) return format_command(words.size());
+    if (kind == TrailingCommand::list_after_dashes) return format_command(words.size());
     return format_command(name + 2 + trailing + (has_dashes ? 1 : 0));
   }
   const EarlierWords earlier = read_earlier_words(declared.flags, before);
@@ -162,7 +153,7 @@ std::string complete(std::span<const char* const> words, const CommandContext& c
   std::size_t name = 0;
   while (name + 1 < words.size() && words[name][0] == '-') ++name;
   if (name + 1 == words.size()) {
-    if (!current.starts_with('-')) return format_words(command_names());
+    if (!current.starts_with('-')) return format_words(list_commands());
     return format_words({{"--help", "Show this help"}, {"--version", "Show the version"}});
   }
   for (const DeclaredCommand& declared : context.commands) {

@@ -19,6 +19,7 @@
 #include "cli/command.h"
 #include "devices/driver.h"
 #include "harbour/location.h"
+#include "lease/request_options.h"
 #include "profile/job_type.h"
 
 namespace berth {
@@ -26,59 +27,44 @@ namespace {
 
 struct SettingRow {
   std::string name;
-  std::optional<std::string> value;  // nullopt: not set, and there is no default
-  std::string source;                // "default", a variable, or a file
+  Json value;          // a text or a list; null: not set, and there is no default
+  std::string source;  // a variable, or a file; empty: the default
 };
 
-constexpr const char* kDefault = "default";
-
-SettingRow variable_row(std::string name, const char* variable, std::optional<std::string> value) {
+SettingRow variable_row(std::string name, const char* variable, Json value) {
   const bool is_set = !get_env_or_empty(variable).empty();
-  return {std::move(name), std::move(value), is_set ? variable : kDefault};
-}
-
-std::string source_or_default(const std::string& source) {
-  return source.empty() ? kDefault : source;
-}
-
-std::optional<std::string> request_default(std::string_view name) {
-  if (name == "mem") return "all";
-  if (name == "policy") return "spread";
-  return std::nullopt;
+  return {std::move(name), std::move(value), is_set ? variable : ""};
 }
 
 Result<std::vector<SettingRow>> read_settings() {
   const Configuration configuration = TRY(read_configuration());
+  TRY(check_request_defaults(configuration));
   const HarbourLocation location = harbour_location();
   if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
   const std::string_view simulation = get_env_or_empty("BERTH_SIM");
   std::vector<SettingRow> rows;
   rows.push_back({"directory", location.path,
                   location.is_custom   ? "BERTH_DIR"
-                  : simulation.empty() ? kDefault
+                  : simulation.empty() ? ""
                                        : "BERTH_SIM"});
-  rows.push_back({"url",
-                  location.url ? std::optional(format_redacted_url(*location.url)) : std::nullopt,
-                  source_or_default(configuration.url_source)});
-  rows.push_back({"host", configuration.host, source_or_default(configuration.host_source)});
+  rows.push_back({"url", location.url ? Json(format_redacted_url(*location.url)) : Json(),
+                  configuration.url_source});
+  rows.push_back({"host", configuration.host, configuration.host_source});
+  rows.push_back({"hosts", configuration.hosts ? Json(*configuration.hosts) : Json(),
+                  configuration.hosts_source});
   rows.push_back(
-      {"hosts",
-       configuration.hosts ? std::optional(join_text(*configuration.hosts, ", ")) : std::nullopt,
-       source_or_default(configuration.hosts_source)});
-  rows.push_back({"commands", are_commands_hidden() ? "hidden" : "shown",
-                  source_or_default(configuration.commands_source)});
+      {"commands", are_commands_hidden() ? "hidden" : "shown", configuration.commands_source});
   for (const std::string_view name : kRequestDefaults) {
     const auto found = configuration.request_defaults.find(name);
     const bool is_set = found != configuration.request_defaults.end();
     rows.push_back({fmt::format("defaults.{}", name),
-                    is_set ? std::optional(found->second.value) : request_default(name),
-                    is_set ? found->second.source : kDefault});
+                    is_set ? Json(found->second.value) : or_null(builtin_request_default(name)),
+                    is_set ? found->second.source : ""});
   }
   const auto timeout = TRY(read_driver_timeout());
-  rows.push_back(variable_row("driver timeout", "BERTH_DRIVER_TIMEOUT", format_duration(timeout)));
+  rows.push_back(variable_row("driver_timeout", "BERTH_DRIVER_TIMEOUT", format_duration(timeout)));
   rows.push_back(
-      variable_row("simulation", "BERTH_SIM",
-                   simulation.empty() ? std::nullopt : std::optional(std::string(simulation))));
+      variable_row("simulation", "BERTH_SIM", simulation.empty() ? Json() : Json(simulation)));
   return rows;
 }
 
@@ -99,8 +85,8 @@ std::string settings_json(const std::vector<SettingRow>& rows) {
   Json settings = Json::array();
   for (const SettingRow& row : rows) {
     settings.push_back(Json{{"name", row.name},
-                            {"value", row.value ? Json(*row.value) : Json()},
-                            {"source", row.source}});
+                            {"value", row.value},
+                            {"source", row.source.empty() ? Json() : Json(row.source)}});
   }
   Json files = Json::array();
   for (const std::string& path : configuration_files())
@@ -109,17 +95,23 @@ std::string settings_json(const std::vector<SettingRow>& rows) {
       "{}\n", to_ascii_json(Json{{"settings", std::move(settings)}, {"files", std::move(files)}}));
 }
 
+std::string value_text(const Json& value) {
+  if (const auto* const text = value.as_string()) return *text;
+  if (value.as_array() == nullptr) return "-";
+  return join_text(*value.as_array(), ", ", [](const Json& item) { return *item.as_string(); });
+}
+
 std::string settings_table(const std::vector<SettingRow>& rows, const Terminal& terminal) {
   constexpr std::size_t kNameWidth = 15;
   std::size_t width = std::string_view("VALUE").size();
   for (const SettingRow& row : rows)
-    width = std::max(width, display_width(terminal.escape(row.value.value_or("-"))));
+    width = std::max(width, display_width(terminal.escape(value_text(row.value))));
   std::string text =
       fmt::format("{}  {}  FROM\n", align_left("SETTING", kNameWidth), align_left("VALUE", width));
   for (const SettingRow& row : rows) {
     text += fmt::format("{}  {}  {}\n", align_left(row.name, kNameWidth),
-                        align_left(terminal.escape(row.value.value_or("-")), width),
-                        terminal.escape(row.source));
+                        align_left(terminal.escape(value_text(row.value)), width),
+                        row.source.empty() ? "default" : terminal.escape(row.source));
   }
   text += "\nFiles (a setting of the first one counts):\n";
   for (const std::string& path : configuration_files()) {

@@ -15,6 +15,7 @@
 #include "cli/gpu_arguments.h"
 #include "lease/cancel_and_release.h"
 #include "lease/gpu_list.h"
+#include "lease/job_environment.h"
 #include "run/lease_owner.h"
 
 namespace berth {
@@ -55,8 +56,7 @@ std::string format_unset_command(const std::vector<Record>& ended, bool had_ende
       std::any_of(ended.begin(), ended.end(), [&](const Record& one) { return one.id == lease; });
   if (lease.empty() || !has_ended) return "";
   std::string command = "unset";
-  for (const char* name : {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "BERTH_GPUS",
-                           "BERTH_LEASE", "BERTH_EPOCH"}) {
+  for (const char* name : kLeaseVariables) {
     if (!get_env_or_empty(name).empty()) command.append(" ").append(name);
   }
   return command;
