@@ -268,7 +268,7 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
       !reads_pipe(process->pid, output)) {
     return no_receiver();
   }
-  OwnerProcess caller = resolve_forks(TRY(find_parent_of_self(remedy)));
+  std::optional<OwnerProcess> caller = resolve_forks(TRY(find_parent_of_self(remedy)));
   while (process && prints_to(process->pid, output).value_or(true) &&
          !is_interactive_shell(*process)) {
     process = find_parent(*process, output);
@@ -280,9 +280,10 @@ Result<LeaseOwners> find_output_owners(std::string_view remedy) {
     process = resolve_forks(std::move(*process));
     parent = find_parent(*process, output);
   }
-  LeaseOwners owners{is_file ? std::move(caller) : std::move(*process)};
+  if (is_file) process.swap(caller);  // then the caller comes first
+  LeaseOwners owners{std::move(*process)};
   owners.orphans_since = find_call_time(owners.first);
-  add_successor(owners, is_file ? std::move(process) : std::move(caller));
+  add_successor(owners, std::move(caller));
   add_successor(owners, std::move(parent));
   add_successor(owners, find_reader_of(owners.first));
   for (std::size_t i = 0; i < owners.successors.size(); ++i) {

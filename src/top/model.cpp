@@ -155,7 +155,8 @@ bool Model::handle_movement(const KeyPress& input) {
   const bool wheel = input.kind == KeyKind::wheel_up || input.kind == KeyKind::wheel_down;
   if (input.kind == KeyKind::up || input.text == "k") by = -1;
   if (input.kind == KeyKind::down || input.text == "j") by = 1;
-  if (wheel) by = (input.kind == KeyKind::wheel_up ? -1 : 1) * (mode_ == Mode::list ? 1 : 3);
+  const std::ptrdiff_t wheel_step = mode_ == Mode::list ? 1 : 3;
+  if (wheel) by = input.kind == KeyKind::wheel_up ? -wheel_step : wheel_step;
   if (input.kind == KeyKind::page_up) by = -step;
   if (input.kind == KeyKind::page_down) by = step;
   if (input.kind == KeyKind::first || input.text == "g") by = -kAll;

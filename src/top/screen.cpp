@@ -299,7 +299,7 @@ std::optional<KeyPress> Screen::read() {
     const int kind = ::wget_wch(stdscr, &key);
     if (kind == ERR) return std::nullopt;
     if (kind == KEY_CODE_YES && key == KEY_MOUSE) {
-      if (const auto input = read_mouse()) return input;
+      if (auto input = read_mouse()) return input;
     } else if (kind == KEY_CODE_YES) {
       if (const auto key_kind = decode_function_key(key)) return KeyPress{*key_kind};
     } else if (key == kRedraw) {
