@@ -41,7 +41,7 @@ def test_a_guess_is_a_flag_of_the_command(server):
     assert_one_line_error(server.berth("log", "--gpus", "2"), 64, "did you mean --gpu?")
 
 
-@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?"), (["status", "-a"], "--all?"),
+@pytest.mark.parametrize("words, guess", [(["-v"], "--version?"), (["status", "-j"], "--json?"), (["run", "-m", "8GiB"], "--mem?"),
                                           (["report", "-u", "ann"], "--user?")],
                          ids=repr)
 def test_short_flags_of_other_tools(server, words, guess):

@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "cluster/store/history_stream.h"
@@ -50,7 +51,10 @@ CompactHistory read_compact_history(const std::string& archive, TimePoint since,
   CompactHistory history = read_files();
   history.truncated = selection.truncated;
   for (auto& worker : workers) {
-    const CompactHistory partial = worker.get();
+    CompactHistory partial = worker.get();
+    // The smaller table is copied into the larger one: a hostile history needs much memory.
+    if (partial.table.leases().size() > history.table.leases().size())
+      std::swap(partial.table, history.table);
     history.table.merge(partial.table);
     history.damaged += partial.damaged;
   }
