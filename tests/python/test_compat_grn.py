@@ -110,7 +110,12 @@ def test_a_job_with_a_profile(grn):
 
 @pytest.mark.parametrize("commands", [["python job.py"], ["python job.py", "python job.py"]])
 def test_run(grn, commands):
-    assert good(grn.run("grn-run", *commands, **in_scripts(grn))) == ""
+    """The second of two commands may have to wait until the first, which is measured, has ended."""
+    result = grn.run("grn-run", *commands, **in_scripts(grn))
+    assert (result.returncode, result.stdout) == (0, ""), result
+    said = result.stderr.splitlines()
+    assert len(commands) > 1 or not said, said
+    assert all(line.startswith(("berth: waiting, ", "berth: granted ")) for line in said), said
     assert [(note["by"], note["state"]) for note in notes(grn)] == [("job", "leased")] * len(commands)
     assert all_free(grn)
 
