@@ -82,7 +82,8 @@ struct Decision {
   HostView host_view;
   std::size_t queue_position = 0;  // from 1
   std::size_t queue_length = 0;    // with this client
-  // The tickets before its own; nullopt if not all of them were read.
+  // The tickets before its own, for an estimate; nullopt if the queue is long, or not all of them
+  // were read.
   std::optional<std::vector<QueuedTicket>> earlier_tickets;
 
   // What must wake the client.

@@ -252,7 +252,8 @@ Result<void> walk_queue(DecisionContext& context, Planner& planner) {
   const bool missed_earlier = stopped_early && !self_reached;
   if (!self_reached) decide_self(context, planner);
   if (missed_earlier) withhold_grant(walk);  // the tickets that were not read come first
-  if (!missed_earlier && !walk.left_out_earlier) copy_earlier_tickets(context);
+  if (walk.outcome.wait && order.size() <= kShortQueue && !walk.left_out_earlier)
+    copy_earlier_tickets(context);
   return {};
 }
 
