@@ -78,6 +78,7 @@ JobStarts find_job_starts(const OwnerProcess& owner) {
     if (!is_family && visible_devices.empty()) continue;
     if (const UniqueFd process = open_process(pid); !process || has_ended(process)) continue;
     if (is_family) starts.family = std::max(starts.family, stat->start_ticks);
+    if (visible_devices.empty()) continue;
     std::uint64_t& newest = starts.by_visible_devices[visible_devices];
     newest = std::max(newest, stat->start_ticks);
   }
