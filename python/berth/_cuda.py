@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, NamedTuple, Optional
 
 from . import _native
+from ._errors import Impossible, UsageError
 
 if TYPE_CHECKING:
     from ._gpu import Gpu
@@ -77,7 +78,10 @@ def request_own_gpus(values: dict[str, str], held_leases: Container[str]) -> Opt
         return None
     from ._gpu import status
 
-    named_uuids = _native.select_named_gpus(values["gpu"]) if "gpu" in values else None
+    try:
+        named_uuids = _native.select_named_gpus(values["gpu"]) if "gpu" in values else None
+    except (Impossible, UsageError):
+        return None  # the request itself reports it
     # If another process of the user has a lease there, status() counts this process to that lease.
     own = [(gpu, process) for gpu in status() for process in gpu.processes
            if process.pid == os.getpid() and process.lease not in held_leases]
