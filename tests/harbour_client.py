@@ -65,7 +65,7 @@ class Lease:
     def close(self):
         os.close(self.bell)
         for path in (self.path, self.bell_path):
-            if os.path.exists(path):
+            with contextlib.suppress(FileNotFoundError):  # another client may have removed it
                 os.unlink(path)
 
 

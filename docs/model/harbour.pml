@@ -23,8 +23,11 @@
 #ifndef USERS
 #define USERS 2 /* honest users; a user in another PID namespace counts as another one */
 #endif
+#ifndef OLD_SNAPSHOTS
+#define OLD_SNAPSHOTS 0 /* how many decisions are made after so long a wait for the lock that the snapshot of the GPUs is old */
+#endif
 #ifndef WAIT_LIMIT
-#define WAIT_LIMIT (1 + PATIENCE + CLIENTS)
+#define WAIT_LIMIT (1 + PATIENCE + CLIENTS + OLD_SNAPSHOTS)
 #endif
 
 #define PATIENCE 2 /* ticks from a note until its ticket is silent, plus its rank: 3.5 s + 0.2 s x rank */
@@ -93,6 +96,8 @@ Opinions view[CLIENTS];
 
 byte arrived = 0;
 byte stops_left = STOPS;
+byte old_snapshots_left = OLD_SNAPSHOTS;
+bool has_old_snapshot = false; /* the deciding client */
 bool was_stopped[CLIENTS];
 byte seen[CLIENTS];    /* leases that a client with notes saw in its last decision (bits) */
 bool misled[CLIENTS];  /* a lease came and ended while this client had notes, and it has seen neither */
@@ -721,6 +726,24 @@ inline wait(c) {
   fi
 }
 
+/* [R19] A client with an old snapshot does not claim: a process without a lease may have started on its GPUs. It decides again at once with a new
+ * snapshot, and has a ticket. */
+inline withhold_grant(c) {
+  if
+  :: killed_at != 2 -> ring_winners(c)
+  :: else
+  fi;
+  if
+  :: killed_at != 0 -> end_of_client(c)
+  :: else ->
+     printf("      client %d withholds its grant\n", c);
+     watch[c] = 0;
+#ifndef BROKEN_FORGET_THE_WITHHELD_GRANT
+     event[c] = true
+#endif
+  fi
+}
+
 /* ---- The decision -------------------------------------------------------------------------------------------------------------- */
 
 /* Under the lock. killed_at: 1: after the rings of the own bell were read; 2: after the claimer has rung others; 3: after its lease is
@@ -741,11 +764,12 @@ inline decide(c) {
        judge_notes(c);
        walk(c, t != c && passes(c, t), false);
        if
-       :: (won & bit(c)) != 0 -> claim(c)
+       :: (won & bit(c)) != 0 && !has_old_snapshot -> claim(c)
+       :: (won & bit(c)) != 0 && has_old_snapshot -> withhold_grant(c)
        :: else -> wait(c)
        fi
     fi;
-    killed_at = 0; bell_kept = false
+    killed_at = 0; bell_kept = false; has_old_snapshot = false
   }
 }
 
@@ -761,6 +785,17 @@ inline choose_kill() {
   :: killed_at = 4; bell_kept = true
 #endif
   fi
+}
+
+inline choose_snapshot(c) {
+#if OLD_SNAPSHOTS
+  if
+  :: true
+  :: old_snapshots_left > 0 && user[c] != HOSTILE_USER -> has_old_snapshot = true; old_snapshots_left--
+  fi
+#else
+  skip
+#endif
 }
 
 /* [R16] The order key is max(N, ctime): an honest client writes the present time, a hostile one any number. */
@@ -830,6 +865,7 @@ end:
        can_act(c) && (user[c] == HOSTILE_USER || wakes(c)) ->
 decision:
        choose_kill();
+       choose_snapshot(c);
        decide(c)
      }
   :: d_step { can_act(c) && tell[c] == 1 -> ring(told[c]); tell[c] = 0; told[c] = 0 }

@@ -287,6 +287,10 @@ Result<void> DirectoryTransaction::write_lease(const Record& record) {
                      &has_name_conflict_);
 }
 
+Result<void> DirectoryTransaction::replace_lease(const Record& record) {
+  return replace_file(lock_.get(), lease_file_name(record.id), format_record(record));
+}
+
 Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t file_number) {
   has_name_conflict_ = false;
   Record ticket = record;

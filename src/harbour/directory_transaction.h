@@ -50,6 +50,7 @@ class DirectoryTransaction : public Transaction {
   bool is_ended(const std::string& id, const std::optional<TicketName>& ticket) override;
   Result<std::uint64_t> next_file_number() override;
   Result<void> write_lease(const Record& record) override;
+  Result<void> replace_lease(const Record& record) override;
   Result<void> write_ticket(const Record& record, std::uint64_t file_number) override;
   bool has_name_conflict() const override { return has_name_conflict_; }
   Result<void> write_drain(const Drain& drain) override;

@@ -88,10 +88,10 @@ Result<std::unique_ptr<DirectoryTransaction>> Harbour::begin_directory(
                           location_.path));
 }
 
-Result<Harbour::OwnBell> Harbour::make_bell() {
+Result<Harbour::OwnBell> Harbour::make_bell(const std::string& preferred_id) {
   constexpr int kMaxAttempts = 16;
   for (int i = 0; i < kMaxAttempts; ++i) {
-    std::string id = make_id();
+    std::string id = i == 0 && !preferred_id.empty() ? preferred_id : make_id();
     auto bell = berth::make_bell(directory_.get(), id);
     if (!bell && !is_still_at_path()) {  // the directory was deleted
       directory_ = TRY(open_harbour_directory(location_));

@@ -61,8 +61,9 @@ class Harbour {
     std::string id;
     PrivateFd fd;  // closed in forks, until the lease is granted and its job inherits the bell
   };
-  // Makes a bell with a new id. Needs no lock: clients ignore a bell without a record.
-  Result<OwnBell> make_bell();
+  // Makes a bell with a new id, or with `preferred_id` if that is free. Needs no lock: clients
+  // ignore a bell without a record.
+  Result<OwnBell> make_bell(const std::string& preferred_id = "");
 
   // Removes an ended client of this process: its bell, and its ticket (if `ticket` is set) or
   // lease. Needs neither the lock nor disk space. Must not be called under the lock, since it may

@@ -23,6 +23,8 @@ struct LockOptions {
   std::function<void(const std::string& holder)> on_slow;
   // Called several times a second; true ends the wait as if the time were over.
   std::function<bool()> should_give_up;
+  // The same, for work that may take long: the caller has no place in the line meanwhile.
+  std::function<void()> while_waiting{};
 };
 
 // Locks the open directory, and waits for the lock if needed. The lock belongs to the open file:

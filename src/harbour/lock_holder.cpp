@@ -2,6 +2,7 @@
 #include "harbour/lock_holder.h"
 
 #include <algorithm>
+#include <chrono>
 #include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <thread>
 #include <vector>
 
 #include "base/process.h"
@@ -41,10 +43,30 @@ std::vector<pid_t> find_lock_pids(const std::string& file) {
   std::vector<pid_t> pids;
   std::ifstream locks("/proc/locks");
   for (std::string text; std::getline(locks, text);) {
+    // A "->" marks a process that waits for the lock. There may be a thousand of them.
+    if (text.find("->") != std::string::npos) continue;
     const LockLine line = parse_lock(text);
     if (line.kind == "FLOCK" && line.file == file && line.pid > 0) pids.push_back(line.pid);
   }
   return pids;
+}
+
+// The processes that have kept a lock on the file during some looks at it. nullopt if different
+// processes had it: they take it in turn.
+std::optional<std::vector<pid_t>> find_steady_lock_pids(const std::string& file) {
+  constexpr int kMoreLooks = 5;
+  constexpr std::chrono::milliseconds kPause(50);
+  std::vector<pid_t> steady = find_lock_pids(file);
+  bool seen = !steady.empty();
+  for (int i = 0; i < kMoreLooks; ++i) {
+    std::this_thread::sleep_for(kPause);
+    const std::vector<pid_t> now = find_lock_pids(file);
+    seen = seen || !now.empty();
+    std::erase_if(
+        steady, [&now](pid_t pid) { return std::find(now.begin(), now.end(), pid) == now.end(); });
+    if (seen && steady.empty()) return std::nullopt;
+  }
+  return steady;
 }
 
 enum class LockCheck { yes, no, unknown };
@@ -89,10 +111,13 @@ LockHolder find_lock_holder(int directory) {
   if (::fstat(directory, &file_info) != 0) return {kInvisibleProcess, std::nullopt};
   const std::string file = fmt::format("{:02x}:{:02x}:{}", major(file_info.st_dev),
                                        minor(file_info.st_dev), file_info.st_ino);
-  const std::vector<pid_t> lock_pids = find_lock_pids(file);
+  // The search below reads the descriptors of every process. If a thousand clients that wait in
+  // line did that, the line would hardly move.
+  const auto lock_pids = find_steady_lock_pids(file);
+  if (!lock_pids) return {"other clients in turn", std::nullopt, true};
   std::vector<pid_t> holders;
   std::vector<pid_t> unverified;
-  for (const pid_t pid : lock_pids) {
+  for (const pid_t pid : *lock_pids) {
     const LockCheck check = check_lock(pid, file);
     if (check == LockCheck::yes) holders.push_back(pid);
     if (check == LockCheck::unknown) unverified.push_back(pid);

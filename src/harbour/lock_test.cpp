@@ -207,5 +207,31 @@ TEST_F(LockTest, a_holder_that_inherited_the_lock_is_found) {
   ::close(ready[1]);
 }
 
+// Otherwise each client of a long line would read the descriptors of all processes.
+TEST_F(LockTest, a_lock_that_processes_take_in_turn_has_no_holder) {
+  constexpr std::size_t kProcesses = 8;
+  held_.reset();
+  std::array<pid_t, kProcesses> children{};
+  for (pid_t& child : children) {
+    child = ::fork();
+    if (child != 0) continue;
+    const UniqueFd own = open();
+    for (;;) {
+      ::flock(own.get(), LOCK_EX);
+      ::usleep(5'000);
+      ::flock(own.get(), LOCK_UN);
+      ::usleep(5'000);  // the kernel lets the process take the lock again before the others
+    }
+  }
+  const UniqueFd own = open();
+  const LockHolder holder = find_lock_holder(own.get());
+  EXPECT_TRUE(holder.in_turn) << holder.name;
+  EXPECT_FALSE(holder.verified_pid);
+  for (const pid_t child : children) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 }  // namespace
 }  // namespace berth

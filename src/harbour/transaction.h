@@ -150,6 +150,9 @@ class Transaction {
   // Writes the record of a client, whose bell must exist. On an Error (a full disk, or a name
   // conflict) nothing has changed.
   virtual Result<void> write_lease(const Record& record) = 0;
+  // Writes the record of this user's live lease again, with another end. On an Error nothing has
+  // changed.
+  virtual Result<void> replace_lease(const Record& record) = 0;
   // The lease that is written next replaces this ticket, which waits on several hosts.
   virtual void set_ticket_to_replace(const TicketName& /*name*/) {}
   // Writes a new ticket, with a number from next_file_number(), or the changed request of a ticket

@@ -41,6 +41,9 @@ constexpr seconds kDriverPollInterval(2);
 constexpr seconds kBackupDriverPollInterval(8);
 // How soon a client tries an unavailable server again, plus up to the same time at random.
 constexpr milliseconds kServerRetryInterval(500);
+// A client that may be granted GPUs asks the driver again while it waits for the harbour's lock, if
+// its snapshot is older than this. decide() grants nothing by a snapshot of 2 s.
+constexpr milliseconds kSnapshotRenewalAge(500);
 // After the end of a lease, the clients in front have this time to act before this one checks.
 constexpr seconds kRecheckDelay(1);
 // The first ticket of a user rings the second one after this time, so that two watch the leases.
@@ -69,6 +72,7 @@ class AcquireLoop {
     lock_options_.on_slow = [this](const std::string& holder) {
       send_notice("waiting for the harbour lock, which is held by " + holder);
     };
+    lock_options_.while_waiting = [this] { act_while_waiting_for_lock(); };
   }
 
   AcquireLoop(const AcquireLoop&) = delete;
@@ -81,28 +85,32 @@ class AcquireLoop {
       // Before the snapshot, since the driver may take seconds: other clients take an unread bell
       // as a sign that this process is stopped.
       self_.was_rung = clear_rings(self_.bell.get()) || self_.was_rung;
-      auto snapshot = probe_.snapshot();
+      const auto asked = take_snapshot();
       if (check_interrupted()) return std::nullopt;
-      if (!snapshot) {
-        if (pause_before_retry(snapshot.error())) continue;
+      if (!asked) {
+        if (pause_before_retry(asked.error())) continue;
         if (check_interrupted()) return std::nullopt;
-        return tl::make_unexpected(snapshot.error());
+        return tl::make_unexpected(asked.error());
       }
+      const std::vector<Gpu>& gpus = snapshot_.snapshot.gpus;
       // Only once: the indices of GPUs may change later, UUIDs do not.
       if (!std::exchange(restricted_, true)) {
-        TRY(restrict_to_allowed_gpus(self_.record.request, request_, snapshot->gpus));
+        TRY(restrict_to_allowed_gpus(self_.record.request, request_, gpus));
         allowed_uuids_ = self_.record.request.uuids;
       }
       const auto profiling_ticket = self_.record.is_profiling_run ? self_.ticket : std::nullopt;
-      update_memory(snapshot->gpus);
-      const bool selector_found_too_few = request_.selector && !apply_selector(snapshot->gpus);
+      update_memory(gpus);
+      const bool selector_found_too_few = request_.selector && !apply_selector(gpus);
       // The selector of a Python program may have raised an exception.
       if (request_.selector && check_interrupted()) return std::nullopt;
       if (self_.record.request.count > 1) topology_ = probe_.topology().value_or(Topology{});
-      auto decision = decide(harbour_, self_, *snapshot, topology_, lock_options_);
+      // A selector, or a driver that is asked for the topology, may take longer than a snapshot may
+      // be old: then no snapshot would ever do.
+      snapshot_.age_counts_from = Clock::now();
+      auto decision = decide(harbour_, self_, snapshot_, topology_, lock_options_);
       if (profiling_ticket && !self_.record.is_profiling_run)
         wake_next_profile_waiter(harbour_, self_.record, *profiling_ticket);
-      if (decision) archive_dead_leases(harbour_.location(), decision->dead_leases, snapshot->gpus);
+      if (decision) archive_dead_leases(harbour_.location(), decision->dead_leases, gpus);
       if (check_interrupted()) return std::nullopt;
       if (!decision) {
         const bool is_server_unavailable = decision.error().kind == ErrorKind::unavailable;
@@ -117,11 +125,15 @@ class AcquireLoop {
       }
       consecutive_errors_ = 0;
       if (!decision->host_view.gpus.empty() && !std::exchange(host_info_published_, true)) {
-        publish_host_info(harbour_, decision->host_view, snapshot->driver_version);
+        publish_host_info(harbour_, decision->host_view, snapshot_.snapshot.driver_version);
       }
+      // A selector has accepted GPUs as an earlier snapshot shows them.
+      renews_snapshot_ = (decision->stale || decision->is_in_front) && !request_.selector;
+      const bool waits = !decision->cancelled && !decision->impossible && !decision->granted;
+      if (decision->lost_place && waits && !request_.selector) send_notice(explain_lost_place());
       if (decision->stale) {
         if (last_status_.reason.empty())
-          last_status_.reason = "other clients changed the queue during each attempt";
+          last_status_.reason = "the harbour was busy during each attempt";
         if (is_past_deadline()) return tl::make_unexpected(make_not_granted_error(last_status_));
         rate_limiter_.wait(callbacks_.interrupt_fd);  // the next decision may be stale, too
         continue;
@@ -130,7 +142,7 @@ class AcquireLoop {
         return fail(ErrorKind::not_granted, "this ticket was cancelled (berth cancel)");
       }
       if (decision->impossible && selector_found_too_few) {
-        const WaitStatus status = report_wait(make_selector_status(snapshot->gpus.size()));
+        const WaitStatus status = report_wait(make_selector_status(gpus.size()));
         if (!self_.may_wait || is_past_deadline())
           return tl::make_unexpected(make_not_granted_error(status));
         pause_for(kDriverPollInterval);
@@ -142,9 +154,8 @@ class AcquireLoop {
       }
       if (decision->granted) {
         return Lease(std::move(harbour_), std::move(self_.record), std::move(self_.bell).share(),
-                     std::move(snapshot->gpus));
+                     std::move(snapshot_.snapshot.gpus));
       }
-      if (decision->lost_place && !request_.selector) send_notice(explain_lost_place());
       const auto start = estimate_start(*decision);
       const WaitStatus status = report_wait(
           {decision->queue_position, decision->queue_length,
@@ -155,7 +166,6 @@ class AcquireLoop {
       if (!self_.may_wait || is_past_deadline())
         return tl::make_unexpected(make_not_granted_error(status));
       if (!decision->is_in_front) probe_.close_session();
-      snapshot_ = std::move(*snapshot);
       wait_for_change(*decision);
       rate_limiter_.wait(callbacks_.interrupt_fd);  // any user can ring this client without end
       if (check_interrupted()) return std::nullopt;
@@ -165,13 +175,28 @@ class AcquireLoop {
 
  private:
   Result<void> prepare_client() {
-    Harbour::OwnBell bell = TRY(harbour_.make_bell());
+    Harbour::OwnBell bell = TRY(harbour_.make_bell(request_.preferred_id));
     self_.bell = std::move(bell.fd);
     self_.may_wait = !request_.no_wait && !(request_.timeout && request_.timeout->count() == 0);
     self_.replaced_ticket = request_.replaced_ticket;
     self_.record = make_record(request_, std::move(bell.id));
     self_.record.directory_id = harbour_.directory_id();
     return {};
+  }
+
+  Result<void> take_snapshot() {
+    snapshot_.snapshot = TRY(probe_.snapshot());
+    snapshot_.age_counts_from = Clock::now();
+    return {};
+  }
+
+  // Reads the own bell, which other clients take for that of a stopped process if it stays unread;
+  // and asks the driver again, so that this client can be granted GPUs however long the line for
+  // the lock is. Not every client of a long line asks: the host would do nothing else.
+  void act_while_waiting_for_lock() {
+    self_.was_rung = clear_rings(self_.bell.get()) || self_.was_rung;
+    if (renews_snapshot_ && Clock::now() - snapshot_.age_counts_from > kSnapshotRenewalAge)
+      renews_snapshot_ = take_snapshot().has_value();
   }
 
   // Pauses after an error of the driver or the harbour. True: decide again; false: give up. A
@@ -368,7 +393,10 @@ class AcquireLoop {
   // not claimed them, or the check failed: then this client decides. True: `decision` has the bells
   // to watch from now on. Does not ask the driver.
   bool recheck_queue(Decision& decision) {
-    auto recheck = check_for_unclaimed_grants(harbour_, self_, snapshot_, topology_, lock_options_);
+    LockOptions options = lock_options_;
+    options.while_waiting = {};  // a ring stays in the bell, where wait_for_change() notices it
+    auto recheck =
+        check_for_unclaimed_grants(harbour_, self_, snapshot_.snapshot, topology_, options);
     if (!recheck || recheck->has_unclaimed_grant || recheck->is_in_front ||
         recheck->has_unwatched_leases)
       return false;
@@ -515,7 +543,8 @@ class AcquireLoop {
   AcquireRequest request_;
   const AcquireCallbacks& callbacks_;
   PendingClient self_;
-  Snapshot snapshot_;  // of the last decision
+  TimedSnapshot snapshot_;        // of the last decision, or of the one that is being made
+  bool renews_snapshot_ = false;  // while this client waits for the lock
   Topology topology_;
   LockOptions lock_options_;
   Clock::time_point start_time_ = Clock::now();

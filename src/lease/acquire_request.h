@@ -36,7 +36,8 @@ struct AcquireRequest {
   bool wants_all_gpus = false;  // gpu_request.count follows from `gpus` and this host
   std::string label;
   std::string command;
-  pid_t holder_pid = 0;  // the process that the lease is for; 0: this process
+  std::string preferred_id{};  // of the ticket and the lease; empty, or if it is taken: a new id
+  pid_t holder_pid = 0;        // the process that the lease is for; 0: this process
   HolderKind holder = HolderKind::job;
   // Set: the learned needs of this job type change the request.
   std::optional<ProfileOptions> profile_options{};

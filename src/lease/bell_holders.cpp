@@ -45,7 +45,8 @@ bool has_file_open(pid_t pid, const struct stat& file) {
 
 bool stat_bell(const Record& record, struct stat& bell) {
   const std::string path = fmt::format("{}/{}", harbour_location().path, bell_file_name(record.id));
-  return ::stat(path.c_str(), &bell) == 0;
+  // Its owner can replace it by a link to a file that every process has open, such as /dev/null.
+  return ::lstat(path.c_str(), &bell) == 0 && S_ISFIFO(bell.st_mode) && bell.st_uid == record.uid;
 }
 
 }  // namespace

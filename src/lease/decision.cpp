@@ -34,6 +34,25 @@ Result<std::vector<Client>> read_host_view(DecisionContext& context, const Snaps
   return leases;
 }
 
+// Whether an old snapshot decides the outcome. A wait may rest on the leases and tickets alone,
+// which were read under the lock; and a client that may wait decides again when the GPUs change.
+bool needs_new_snapshot(const DecisionContext& context) {
+  const Outcome& outcome = context.walk.outcome;
+  if (outcome.grant) return true;
+  if (context.self.may_wait || !outcome.wait || !outcome.wait->profiled_by.empty()) return false;
+  const auto& blockers = outcome.wait->blockers;
+  const auto by_driver = std::count_if(blockers.begin(), blockers.end(), [](const Blocker& one) {
+    return one.reason != BlockReason::leased && one.reason != BlockReason::reserved;
+  });
+  return outcome.wait->available + static_cast<std::size_t>(by_driver) >=
+         context.self.record.request.count;
+}
+
+Result<void> write_missing_ticket(DecisionContext& context) {
+  if (context.self.ticket || !context.self.may_wait) return {};
+  return write_own_ticket(context, TRY(context.transaction.next_file_number()));
+}
+
 // Writes the client's ticket if it has none yet, and finds out what must wake it.
 Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) {
   PendingClient& self = context.self;
@@ -43,9 +62,7 @@ Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) 
     if (!context.walk.gpus_waited_for.contains(blocker.uuid))
       decision.watched_gpus.insert(blocker.uuid);
   }
-  if (!self.ticket && self.may_wait) {
-    TRY(write_own_ticket(context, TRY(context.transaction.next_file_number())));
-  }
+  TRY(write_missing_ticket(context));
   decision.queue_length = context.queue().size();
   if (!self.ticket) return {};
   const auto own_place = context.own_place();
@@ -63,8 +80,10 @@ Result<void> prepare_wait(DecisionContext& context, std::vector<Client> leases) 
 
 // decide() in one transaction. Decision::lost_race: the transaction was not committed.
 Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction& transaction,
-                             const Snapshot& snapshot, const Topology& topology) {
+                             const Snapshot& snapshot, bool snapshot_is_old,
+                             const Topology& topology) {
   DecisionContext context(harbour, self, transaction);
+  context.snapshot_is_old = snapshot_is_old;
   Decision& decision = context.decision;
   const std::optional<TicketName> initial_ticket = self.ticket;
   const std::optional<Bytes> requested_memory = self.record.request.memory;
@@ -88,7 +107,9 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
   for (bool walk_again = true; walk_again;) {
     Planner planner(input);
     TRY(walk_queue(context, planner));
-    if (context.walk.left_out_earlier && context.walk.outcome.wait && self.may_wait) {
+    const bool will_wait =
+        context.walk.outcome.wait || (context.snapshot_is_old && needs_new_snapshot(context));
+    if (context.walk.left_out_earlier && will_wait && self.may_wait) {
       context.proves_earlier_tickets = true;
       continue;
     }
@@ -100,7 +121,11 @@ Result<Decision> decide_once(Harbour& harbour, PendingClient& self, Transaction&
     decision.recovery_time_left = recovery_time_left;
     context.recheck_within(recovery_time_left);
   }
-  if (context.walk.outcome.impossible) {
+  if (context.snapshot_is_old && needs_new_snapshot(context)) {
+    decision.stale = true;
+    self.was_rung = context.rung;
+    TRY(write_missing_ticket(context));
+  } else if (context.walk.outcome.impossible) {
     decision.impossible = context.walk.outcome.impossible;
   } else if (context.walk.outcome.grant) {
     TRY(claim_grant(context, now));
@@ -134,16 +159,15 @@ void ring_past_stopped(Harbour& harbour, const StoppedProcesses& stopped) {
 
 }  // namespace
 
-Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& snapshot,
+Result<Decision> decide(Harbour& harbour, PendingClient& self, const TimedSnapshot& snapshot,
                         const Topology& topology, const LockOptions& lock_options) {
-  // A stranger may have started on a GPU while a stopped process held the lock.
+  // A stranger may have started on a GPU while this client waited for the lock.
   constexpr std::chrono::seconds kMaxSnapshotAge(2);
   // After a long wait for the lock, unread bells do not show that their clients are stopped: those
   // clients waited for the lock as well.
   constexpr std::chrono::milliseconds kLongLockWait(500);
   constexpr std::chrono::seconds kBellsUnreliableFor(3);
   constexpr int kMaxRepeats = 3;
-  const auto started = Clock::now();
   std::vector<Record> dead_leases;  // of all transactions, since each removes the files it reports
   for (int repeats = 0;;) {
     self.stopped_processes.refresh();
@@ -155,16 +179,11 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
     self.silent_tickets.exclude_time(locked - before_lock);
     if (!harbour.is_multi_host() && locked - before_lock > kLongLockWait)
       self.last_long_lock_wait = locked;
-    if (locked - started > kMaxSnapshotAge) {
-      self.was_rung = clear_rings(self.bell.get()) || self.was_rung;
-      Decision stale_decision;
-      stale_decision.stale = true;
-      return stale_decision;
-    }
     transaction->set_stopped_processes(self.stopped_processes);
     if (locked - self.last_long_lock_wait < kBellsUnreliableFor) transaction->ignore_unread_bells();
     const auto ticket = self.ticket;
-    auto decision = decide_once(harbour, self, *transaction, snapshot, topology);
+    auto decision = decide_once(harbour, self, *transaction, snapshot.snapshot,
+                                locked - snapshot.age_counts_from > kMaxSnapshotAge, topology);
     const bool needs_more_tickets = transaction->needs_more_tickets();
     transaction.reset();
     // Nothing was decided, because a ticket was not read before the lock was taken. The next
@@ -189,7 +208,7 @@ Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& s
       ring_past_stopped(harbour, self.stopped_processes);
       return decision;
     }
-    if (decision->cancelled || decision->impossible) return decision;
+    if (decision->cancelled || decision->impossible || decision->stale) return decision;
     if (repeats++ == kMaxRepeats) return decision;
   }
 }

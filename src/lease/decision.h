@@ -63,11 +63,21 @@ struct PendingClient {
   std::map<std::pair<std::uint64_t, std::string>, Request> decided_requests{};
 };
 
+// A snapshot, and the time from which its age counts. A new snapshot may take its place while
+// decide() waits for the lock (LockOptions::while_waiting).
+struct TimedSnapshot {
+  Snapshot snapshot;
+  std::chrono::steady_clock::time_point age_counts_from{};
+};
+
 // The client waits if it is not granted, cancelled, stale or impossible, and has not lost a race.
 struct Decision {
   bool granted = false;    // the client's record is the lease, and it is written
   bool cancelled = false;  // by 'berth cancel', or the ticket that it was to replace is gone
-  bool stale = false;      // the lock took so long that the snapshot is old; nothing was decided
+  // The lock took so long that the snapshot is old, and the client must decide again with a new
+  // one: it would be granted GPUs, or is not to wait and would be refused because of the snapshot.
+  // It has written its ticket.
+  bool stale = false;
   bool lost_race = false;  // another client changed the harbour first; nothing was decided
   // The client has a new ticket, the last of the queue, because its request asks for more than its
   // old one.
@@ -116,11 +126,12 @@ struct Decision {
 };
 
 // Decides for the client `self`, and writes the result to the harbour: its lease, or its ticket if
-// it has to wait. Writes the ticket again if it was deleted. `snapshot` must be new.
+// it has to wait. Writes the ticket again if it was deleted. `snapshot` should be new: an old one
+// suffices for a ticket, but not for a lease (Decision::stale).
 //
 // Takes the harbour's lock exclusively, and does nothing under it that could take long: it asks no
 // driver, and reads no file of another process. Errors are those of the harbour.
-Result<Decision> decide(Harbour& harbour, PendingClient& self, const Snapshot& snapshot,
+Result<Decision> decide(Harbour& harbour, PendingClient& self, const TimedSnapshot& snapshot,
                         const Topology& topology, const LockOptions& lock_options);
 
 // Checks whether a ticket could be granted GPUs that it has not claimed, the client's own ticket

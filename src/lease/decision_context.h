@@ -117,6 +117,7 @@ class DecisionContext {
   std::optional<TicketName> replaced_ticket{};  // the place of PendingClient::replaced_ticket
   bool rung = false;                            // the client was rung since its last decision
   bool is_recovering = false;                   // no client is granted anything yet
+  bool snapshot_is_old = false;                 // the GPUs may be in use by strangers meanwhile
   bool reads_whole_queue = false;  // read all earlier tickets, even if no GPU is left for them
   // Leave out no earlier ticket (see walk_queue()). A client that waits must know which tickets
   // before its own count; a new client that is granted GPUs at once need not.

@@ -115,6 +115,11 @@ for _, one in ipairs(o.put_back) do
   redis.call('HDEL', key('tickets'), one[1])
   beat(one[1], o.ttl)
 end
+for _, one in ipairs(o.replace) do
+  if redis.call('HEXISTS', key('leases'), one[1]) == 1 then
+    redis.call('HSET', key('leases'), one[1], one[2])
+  end
+end
 local order = ''
 -- Not for a client that holds a lease by now: a commit may arrive late.
 if o.ticket and redis.call('HEXISTS', key('leases'), o.id) == 0 then

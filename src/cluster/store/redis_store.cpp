@@ -132,6 +132,7 @@ std::string change_to_json(const StoreChange& change, const RedisHostStore& stor
                   {"order", change.order ? Json(std::to_string(*change.order)) : Json(false)},
                   {"leave", change.leave_queue},
                   {"put_back", pairs_json(change.leases_to_restore)},
+                  {"replace", pairs_json(change.leases_to_replace)},
                   {"remove", pairs_json(change.leases_to_remove)},
                   {"remove_tickets", change.tickets_to_remove},
                   {"silent", change.silent_clients},
@@ -185,8 +186,9 @@ Drain unreadable_drain(const std::string& uuid) {
 
 bool StoreChange::is_empty() const {
   return !lease && !ticket && !leave_queue && leases_to_restore.empty() &&
-         leases_to_remove.empty() && tickets_to_remove.empty() && tickets_to_end.empty() &&
-         heartbeats.empty() && drains.empty() && undrains.empty() && rings.empty();
+         leases_to_replace.empty() && leases_to_remove.empty() && tickets_to_remove.empty() &&
+         tickets_to_end.empty() && heartbeats.empty() && drains.empty() && undrains.empty() &&
+         rings.empty();
 }
 
 void TicketRange::extend(std::size_t index, std::size_t place) {

@@ -87,6 +87,8 @@ struct StoreChange {
   bool leave_queue = false;              // remove the client's own ticket
   // Ids and records of leases that Redis has lost.
   std::vector<std::pair<std::string, std::string>> leases_to_restore{};
+  // Leases that the server has, with their changed records.
+  std::vector<std::pair<std::string, std::string>> leases_to_replace{};
   // Ids and records of leases that have ended. A lease with another record by now is not removed.
   std::vector<std::pair<std::string, std::string>> leases_to_remove{};
   std::vector<std::string> tickets_to_remove{};

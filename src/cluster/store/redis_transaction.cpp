@@ -225,6 +225,12 @@ Result<std::uint64_t> RedisTransaction::next_file_number() {
   return kEndOfQueue;
 }
 
+Result<void> RedisTransaction::replace_lease(const Record& record) {
+  TRY(local_->replace_lease(record));
+  change_.leases_to_replace.emplace_back(record.id, format_shared_record(record));
+  return {};
+}
+
 Result<void> RedisTransaction::write_lease(const Record& record) {
   // Into the directory first, under the lock of this host, so that every client that decides
   // meanwhile sees it. If Redis refuses the lease, withdraw_lease() removes the file.

@@ -48,6 +48,7 @@ class RedisTransaction : public Transaction {
     return snapshot_.recovery_time_left;
   }
   Result<void> write_lease(const Record& record) override;
+  Result<void> replace_lease(const Record& record) override;
   void set_ticket_to_replace(const TicketName& name) override { change_.replaced_ticket = name.id; }
   Result<void> write_ticket(const Record& record, std::uint64_t order) override;
   bool has_name_conflict() const override { return local_->has_name_conflict(); }
