@@ -429,6 +429,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         builds = [install(build, folder / f"installed-{number}") for number, build in enumerate(builds)]
+        os.sync()  # while the copies are written to the disk, each new file takes many times as long
         results = Results(builds)
         bench = Bench(options, builds, folder)
         for part in options.parts:

@@ -127,6 +127,9 @@ function(berth_ships name)
     # Parts of the C++ library that the linker removes refer to libm. The static libm is removed with them; a shared
     # libm would be loaded at every start.
     target_link_libraries(${name} PRIVATE -l:libstdc++.a -l:libm.a)
+    berth_order_startup(${name})
   endif()
-  target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,--as-needed)
+  # Functions of glibc are found at the start: one by one, after the fork of the driver's helper, they would cost page faults
+  # in both processes.
+  target_link_options(${name} PRIVATE -Wl,--gc-sections -Wl,--as-needed -Wl,-z,now)
 endfunction()

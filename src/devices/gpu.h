@@ -105,6 +105,7 @@ struct GpuSample {
   std::vector<GpuProcess> processes;
   bool complete = false;         // `processes` contains all processes
   bool memory_is_hosts = false;  // as in Gpu
+  bool lost = false;             // the driver has lost contact with the GPU
 };
 
 // The closest component that the PCIe paths of two cards share, closest first.

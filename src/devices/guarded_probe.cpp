@@ -125,6 +125,10 @@ void GuardedProbe::stop() {
   if (!has_replied_) kill_helper(std::exchange(exiting_child_, UniqueFd()));
 }
 
+void GuardedProbe::abandon_query() {
+  if (!has_replied_) stop();
+}
+
 // Call this when the socket is closed or the child does not read a query. The child may still run:
 // it may have closed the socket and hang, in the driver or while it exits. This waits for its exit
 // until the query's deadline, and at most kExitTimeout.

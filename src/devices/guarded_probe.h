@@ -51,6 +51,7 @@ class GuardedProbe final : public Probe {
     confirm_interrupt_ = confirm_interrupt;
   }
   void close_session() override { stop(); }
+  void abandon_query() override;
   void set_on_slow(std::function<void()> callback) { settings_.on_slow = std::move(callback); }
 
  private:

@@ -197,8 +197,15 @@ GpuSample read_sample(const Api& api, Device device, HostContext& host) {
   read_power(api, reader, gpu);
   read_gpu_processes(api, reader, device, host, gpu);
   read_host_memory(host, gpu);
-  return {"",          gpu.memory_total,         gpu.memory_used,          gpu.utilization_pct,
-          gpu.power_w, std::move(gpu.processes), gpu.health == Health::ok, gpu.memory_is_hosts};
+  return {"",
+          gpu.memory_total,
+          gpu.memory_used,
+          gpu.utilization_pct,
+          gpu.power_w,
+          std::move(gpu.processes),
+          gpu.health == Health::ok,
+          gpu.memory_is_hosts,
+          gpu.health == Health::lost};
 }
 
 Gpu make_unreadable_gpu(const Api& api, Return answer, GpuIndex index) {

@@ -155,10 +155,13 @@ Result<std::vector<GpuSample>> NvmlSession::sample(const std::vector<std::string
   for (const std::string& uuid : uuids) {
     host.may_use_host_memory = single_card && !uuid.starts_with("MIG-");
     nvml::Device device = nullptr;
-    const bool known = api_->device_by_uuid != nullptr &&
-                       api_->device_by_uuid(uuid.c_str(), &device) == nvml::success;
-    samples.push_back(known ? nvml::read_sample(*api_, device, host) : GpuSample{});
+    const auto answer = api_->device_by_uuid != nullptr
+                            ? api_->device_by_uuid(uuid.c_str(), &device)
+                            : nvml::function_not_found;
+    samples.push_back(answer == nvml::success ? nvml::read_sample(*api_, device, host)
+                                              : GpuSample{});
     samples.back().uuid = uuid;
+    if (answer == nvml::gpu_is_lost) samples.back().lost = true;
   }
   process_memory_.read_into(samples);
   return samples;

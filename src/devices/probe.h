@@ -30,6 +30,9 @@ class Probe {
   virtual void set_interrupt(int /*fd*/, const std::function<bool()>& /*confirm_interrupt*/ = {}) {}
   // A hint that no query follows for a long time: the session may be closed to free its resources.
   virtual void close_session() {}
+  // Ends a query that has not been answered. Afterwards no process of the probe holds descriptors
+  // of this process, such as the bell of a lease.
+  virtual void abandon_query() {}
 
  protected:
   Probe() = default;

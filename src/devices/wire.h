@@ -43,7 +43,7 @@ void fields(auto& archive, Is<Gpu> auto& gpu) {
 }
 void fields(auto& archive, Is<GpuSample> auto& sample) {
   archive(sample.uuid, sample.memory_total, sample.memory_used, sample.utilization_pct,
-          sample.power_w, sample.processes, sample.complete, sample.memory_is_hosts);
+          sample.power_w, sample.processes, sample.complete, sample.memory_is_hosts, sample.lost);
 }
 void fields(auto& archive, Is<Snapshot> auto& snapshot) {
   archive(snapshot.driver_version, snapshot.gpus);

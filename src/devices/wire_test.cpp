@@ -54,7 +54,7 @@ TEST(Wire, carries_a_snapshot_unchanged) {
 }
 
 TEST(Wire, carries_a_sample_unchanged) {
-  GpuSample sample{"GPU-1", gib(24), mib(5), 97U, 12.5, {}, true, true};
+  GpuSample sample{"GPU-1", gib(24), mib(5), 97U, 12.5, {}, true, true, true};
   using Samples = std::vector<GpuSample>;
   const auto back = wire::unpack<Samples>(wire::pack(Result<Samples>({sample, GpuSample{}})));
   ASSERT_TRUE(back && *back && (*back)->size() == 2);
