@@ -7,7 +7,9 @@
 
 A lease lasts until it is released, or until this process and those of its children that hold the lease have ended,
 even by SIGKILL. `acquire` leases GPUs until `release()`, `gpus` for a block, `job` for each call of a function, and
-`run` for a command. `status` and `queue` show all leases and tickets. `select` chooses GPUs without leasing them.
+`run` for a command. `Executor` runs each task of a concurrent.futures.Executor on a lease of its own. `submit` starts a
+command that goes on without this program, and `jobs` lists such jobs. `status` and `queue` show all leases and tickets.
+`select` chooses GPUs without leasing them.
 
 `import berth` is fast: modules are loaded when they are first used, and the driver is not used before a function is
 called.
@@ -20,7 +22,9 @@ import sys as _sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._errors import Error, HarbourError, Impossible, NoDriver, NotGranted, NotYours, UsageError
+    from ._detached import BatchProgress, DetachedJob, JobStatus, find_job, jobs, submit
+    from ._errors import Error, HarbourError, Impossible, NoDriver, NotGranted, NotYours, UnknownExitCode, UsageError
+    from ._executor import BrokenTask, Executor
     from ._gpu import Gpu, LeaseInfo, Process, Ticket, queue, status
     from ._job import Job, job
     from ._lease import Lease, acquire, acquire_async, gpus, select
@@ -30,13 +34,16 @@ if TYPE_CHECKING:
     from ._waiting import Waiting
 
 __all__ = [
-    "Error", "Gpu", "HarbourError", "Impossible", "Job", "Lease", "LeaseInfo", "NoDriver", "NotGranted", "NotYours",
-    "Process", "Ticket", "UsageError", "Waiting", "acquire", "acquire_async", "gpus", "job", "program", "queue", "run",
-    "select", "status",
+    "BatchProgress", "BrokenTask", "DetachedJob", "Error", "Executor", "Gpu", "HarbourError", "Impossible", "Job",
+    "JobStatus", "Lease", "LeaseInfo", "NoDriver", "NotGranted", "NotYours", "Process", "Ticket", "UnknownExitCode",
+    "UsageError", "Waiting", "acquire", "acquire_async", "find_job", "gpus", "job", "jobs", "program", "queue", "run",
+    "select", "status", "submit",
 ]
 
 _MODULES = {
-    "_errors": ("Error", "HarbourError", "Impossible", "NoDriver", "NotGranted", "NotYours", "UsageError"),
+    "_detached": ("BatchProgress", "DetachedJob", "JobStatus", "find_job", "jobs", "submit"),
+    "_errors": ("Error", "HarbourError", "Impossible", "NoDriver", "NotGranted", "NotYours", "UnknownExitCode", "UsageError"),
+    "_executor": ("BrokenTask", "Executor"),
     "_gpu": ("Gpu", "LeaseInfo", "Process", "Ticket", "queue", "status"),
     "_job": ("Job", "job"),
     "_lease": ("Lease", "acquire", "acquire_async", "gpus", "select"),
@@ -49,11 +56,10 @@ _MODULES = {
 
 def __getattr__(name: str) -> object:
     """Imports the module of a public name when the name is first used."""
-    from importlib import import_module
-
     for module, names in _MODULES.items():
         if name in names:
-            value: object = getattr(import_module(f"berth.{module}"), name)
+            # importlib.import_module() would do the same, but importlib itself takes time to import.
+            value: object = getattr(__import__(f"berth.{module}", fromlist=[name]), name)
             globals()[name] = value
             return value
     error = AttributeError(f"module 'berth' has no attribute {name!r}")

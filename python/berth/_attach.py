@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Optional
 
 from . import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 _bell_fd: Optional[int] = None
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Container, Mapping, NamedTuple, Optional
 
 from . import _native
 from ._errors import Impossible, UsageError
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any, Callable, Container, Mapping, Optional
+
     from ._gpu import Gpu
 
 
@@ -59,12 +61,13 @@ def _processes_between_leases(gpu: Gpu, user: Optional[str]) -> int:
     return sum(process.pid == os.getpid() or (process.lease is None and process.user == user) for process in gpu.processes)
 
 
-class OwnGpus(NamedTuple):
+class OwnGpus:
     """A request for the GPUs on which this process computes already."""
 
-    values: dict[str, str]
-    mib_in_use: int  # what this process uses on each of them, at least
-    leased: bool  # another process has an exclusive lease on one of them
+    def __init__(self, values: dict[str, str], mib_in_use: int, leased: bool) -> None:
+        self.values = values
+        self.mib_in_use = mib_in_use  # what this process uses on each of them, at least
+        self.leased = leased  # another process has an exclusive lease on one of them
 
 
 def request_own_gpus(values: dict[str, str], held_leases: Container[str]) -> Optional[OwnGpus]:

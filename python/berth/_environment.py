@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
-import threading
-from typing import Optional
+from _thread import RLock  # `threading` imports much more
 
 from . import _native
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 LEASE_ID = "BERTH_LEASE"
 
-_lock = threading.RLock()  # reentrant: a signal handler may release a lease while this thread has the lock
+_lock = RLock()  # reentrant: a signal handler may release a lease while this thread has the lock
 _original_values: dict[str, Optional[str]] = {}  # the values before the first lease
 _lease_variables: dict[str, dict[str, str]] = {}  # variables by lease id, the oldest lease first
 _set_values: dict[str, str] = {}  # the values that Berth has set
@@ -89,10 +92,24 @@ def outer_restrictions() -> tuple[Optional[str], str]:
         return visible, lease or ""
 
 
+def environment_without_leases() -> dict[str, str]:
+    """A copy of os.environ as it would be if this process had no lease."""
+    with _lock:
+        variables = dict(os.environ)
+        for name, value in _set_values.items():
+            if variables.get(name) == value:
+                original = _original_values.get(name)
+                if original is None:
+                    del variables[name]
+                else:
+                    variables[name] = original
+        return variables
+
+
 def _reset_after_fork() -> None:
     """In a forked child the leases of its parent count as set from outside."""
     global _lock
-    _lock = threading.RLock()
+    _lock = RLock()
     _lease_variables.clear()
     _original_values.clear()
     _set_values.clear()

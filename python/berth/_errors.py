@@ -31,5 +31,9 @@ class NotYours(Error):
     """The lease or file belongs to another user."""
 
 
-for _class in (Error, UsageError, NotGranted, Impossible, NoDriver, HarbourError, NotYours):
+class UnknownExitCode(Error):
+    """A detached job has ended, and its exit code is unknown."""
+
+
+for _class in (Error, UsageError, NotGranted, Impossible, NoDriver, HarbourError, NotYours, UnknownExitCode):
     _class.__module__ = "berth"  # tracebacks then show the public name, such as berth.NotGranted

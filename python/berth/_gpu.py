@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from datetime import datetime
-from typing import Any, Optional, TypeVar, Union
 
 from . import _native
 from ._program import program
 
-T = TypeVar("T")
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Optional, TypeVar, Union
+
+    T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -90,7 +93,7 @@ class Ticket:
     """The estimated start; None if it is unknown."""
 
 
-def _parse_time(text: Optional[str]) -> Optional[datetime]:
+def parse_time(text: Optional[str]) -> Optional[datetime]:
     return None if text is None else datetime.fromisoformat(text.replace("Z", "+00:00"))
 
 
@@ -105,7 +108,7 @@ def _build_gpu(values: dict[str, Any]) -> Gpu:
         values,
         processes=tuple(_build(Process, one) for one in values["processes"]),
         leases=tuple(
-            _build(LeaseInfo, one, since=_parse_time(one["since"]), ends=_parse_time(one["ends"])) for one in values["leases"]
+            _build(LeaseInfo, one, since=parse_time(one["since"]), ends=parse_time(one["ends"])) for one in values["leases"]
         ),
     )
 
@@ -135,6 +138,6 @@ def queue() -> list[Ticket]:
     """
     program()
     return [
-        _build(Ticket, one, since=_parse_time(one["since"]), starts=_parse_time(one["starts"]))
+        _build(Ticket, one, since=parse_time(one["since"]), starts=parse_time(one["starts"]))
         for one in json.loads(_native.status())["queue"]
     ]

@@ -14,6 +14,8 @@ from ._program import program
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from ._request_keywords import Request
 R = TypeVar("R")
 
 
@@ -26,7 +28,7 @@ def has_profile(job: str, count: int = 1) -> bool:
 class Job(Generic[R]):
     """A function that gets a lease for each call. `berth.job` creates it."""
 
-    def __init__(self, function: Callable[..., R], count: Optional[int], request: _request.Request) -> None:
+    def __init__(self, function: Callable[..., R], count: Optional[int], request: Request) -> None:
         functools.update_wrapper(self, function)
         _request.parse(count, request)  # an invalid request raises here, where it is written
         if not callable(function):
@@ -35,7 +37,7 @@ class Job(Generic[R]):
         self._count = count
         name = f"{function.__module__}.{getattr(function, '__qualname__', type(function).__qualname__)}"
         self._name = name
-        self._request: _request.Request = {"label": name, **request}
+        self._request: Request = {"label": name, **request}
         self._auto_memory = request.get("mem") == "auto"
         if self._auto_memory and request.get("job") is None:
             self._request["job"] = f"{_request.script_type()}: {name}"
@@ -103,11 +105,11 @@ def job(count: Callable[..., R]) -> Job[R]: ...
 
 
 @overload
-def job(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Callable[[Callable[..., R]], Job[R]]: ...
+def job(count: Optional[int] = None, **request: Unpack[Request]) -> Callable[[Callable[..., R]], Job[R]]: ...
 
 
 def job(count: Union[Callable[..., R], int, None] = None,
-        **request: Unpack[_request.Request]) -> Union[Job[R], Callable[[Callable[..., R]], Job[R]]]:
+        **request: Unpack[Request]) -> Union[Job[R], Callable[[Callable[..., R]], Job[R]]]:
     """A decorator: each call of the function waits for GPUs, and releases them when it returns.
 
     Takes the arguments of `acquire`; without any, `@berth.job` needs no parentheses. With `mem="auto"` a call reserves

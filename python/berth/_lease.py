@@ -5,23 +5,26 @@ from __future__ import annotations
 import contextvars
 import os
 import sys
-import threading
-import warnings
-from types import TracebackType
-from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, Union
+from _thread import get_ident  # `threading` imports much more
 
-from . import _cuda, _environment, _native, _request
+from . import _cuda, _environment, _log, _native, _request
 from ._errors import Impossible, NotGranted, UsageError
 from ._program import program
-from ._waiting import WaitReporter, logger
+from ._wait_reporter import WaitReporter
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
+    from types import TracebackType
+    from typing import Callable, Optional, Union
 
     from typing_extensions import Unpack
 
     from ._gpu import Gpu
+    from ._request_keywords import Choice, Request
 
+    # The object that keeps a lease alive in this process.
+    LeaseHandle = Union[_native.Lease, "_AttachedHandle"]
 
 _MAX_ERROR_TEXT = 4096  # characters
 
@@ -29,18 +32,6 @@ _MAX_ERROR_TEXT = 4096  # characters
 def _gpus_text(gpus: str) -> str:
     """"GPU 0" or "GPUs 0,1", from a list that is separated by commas."""
     return f"{'GPUs' if ',' in gpus else 'GPU'} {gpus}"
-
-
-class _LeaseHandle(Protocol):
-    """The object that keeps a lease alive in this process."""
-
-    def gpus_json(self) -> str: ...
-    def fileno(self) -> int: ...
-    def record_failure(self, error_text: str) -> None: ...
-    def is_profiling_run(self) -> bool: ...
-    def release(self) -> bool: ...
-    def notices(self) -> list[str]: ...
-    def holders(self) -> str: ...
 
 
 class Lease(_native.Releasable):
@@ -61,7 +52,7 @@ class Lease(_native.Releasable):
     True
     """
 
-    def __init__(self, handle: _LeaseHandle, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
+    def __init__(self, handle: LeaseHandle, lease_id: str, indices: list[Union[int, str]], uuids: list[str],
                  environment: dict[str, str]) -> None:
         super().__init__()
         self._handle = handle
@@ -101,16 +92,16 @@ class Lease(_native.Releasable):
             if callable(release):
                 release()
         for notice in self._handle.notices():
-            logger.warning("%s", notice)
+            _log.warning("%s", notice)
         self._record_failure_of(sys.exc_info()[1])
         ended = self._handle.release()
         _held_leases.pop(self.id, None)
         self.released = True
         if ended:
-            logger.info("released lease %s", self.id)
+            _log.info("released lease %s", self.id)
         elif self._pid == os.getpid():
-            logger.warning("lease %s lasts until these processes end: %s", self.id,
-                           self._handle.holders() or "processes that are not visible from here")
+            _log.warning("lease %s lasts until these processes end: %s", self.id,
+                         self._handle.holders() or "processes that are not visible from here")
         return ended
 
     @property
@@ -191,7 +182,7 @@ def _unpickle_lease(lease_id: str, indices: list[Union[int, str]], uuids: list[s
     bell = _native.attach(lease_id)
     lease = Lease(_AttachedHandle(bell), lease_id, indices, uuids, environment)
     if bell is None:
-        logger.warning("lease %s was sent to this process, but has already ended", lease_id)
+        _log.warning("lease %s was sent to this process, but has already ended", lease_id)
         lease.released = True
         return lease
     _held_leases[lease_id] = lease
@@ -248,12 +239,14 @@ def _request_own_gpus(own: _cuda.OwnGpus, parsed: _request.ParsedRequest,
         return request(parsed.values, 0, parsed.no_wait)
 
 
-def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt]) -> Optional[_native.Lease]:
+def wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt],
+                    reporter: Optional[WaitReporter] = None) -> Optional[_native.Lease]:
     """Waits for a lease; None if `interrupt` was cancelled."""
     program()
     _native.prefetch_snapshot()
     visible, within = _restrictions(parsed)
-    reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
+    if reporter is None:
+        reporter = WaitReporter(parsed.on_wait, parsed.progress, _held_leases)
 
     def request(values: dict[str, str], mib_in_use: int, no_wait: bool) -> Optional[_native.Lease]:
         return _native.acquire(values, no_wait, visible, within, mib_in_use, parsed.command, interrupt,
@@ -274,12 +267,12 @@ def _wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.
     return native
 
 
-def _adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
+def adopt_lease(native: _native.Lease, parsed: _request.ParsedRequest) -> Lease:
     """Makes a Lease of a native lease that was just granted, and sets up environment and placeholders."""
     lease = Lease(native, *native.describe(parsed.ids))
     try:
         _held_leases[lease.id] = lease
-        logger.info("lease %s: %s", lease.id, _gpus_text(lease.environment["BERTH_GPUS"]))
+        _log.info("lease %s: %s", lease.id, _gpus_text(lease.environment["BERTH_GPUS"]))
         if parsed.set_environment:
             _warn_if_cuda_started(lease)
             _environment.push(lease.id, lease.environment)
@@ -296,6 +289,8 @@ def _warn_if_cuda_started(lease: Lease) -> None:
     started_by = _cuda.started_by()
     pid = os.getpid()
     if started_by is not None and not all(any(process.pid == pid for process in gpu.processes) for gpu in lease.gpus):
+        import warnings
+
         warnings.warn(
             f"CUDA was already started ({started_by}), so this process keeps the GPUs that were visible then, not "
             f"those of lease {lease.id}; acquire the lease before any code uses a GPU", RuntimeWarning, stacklevel=5)
@@ -309,10 +304,10 @@ def _start_placeholders(lease: Lease, placeholder: Union[bool, Callable[[int], o
         try:
             lease.placeholders.append(_native.start_placeholders(lease.uuids))
         except Exception as problem:  # the program continues without placeholders, as `berth run` does
-            logger.warning("%s", problem)
+            _log.warning("%s", problem)
 
 
-def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
+def acquire(count: Optional[int] = None, **request: Unpack[Request]) -> Lease:
     """Waits for GPUs and leases them until `release()`, or until this process ends, even by SIGKILL.
 
     Which GPUs:
@@ -358,11 +353,11 @@ def acquire(count: Optional[int] = None, **request: Unpack[_request.Request]) ->
 
 
 def _acquire(parsed: _request.ParsedRequest) -> Lease:
-    # A signal handler may raise between any two steps. Until _adopt_lease() has registered the lease, only this frame
+    # A signal handler may raise between any two steps. Until adopt_lease() has registered the lease, only this frame
     # refers to it, so the lease ends with the frame.
-    native = _wait_for_lease(parsed, None)
+    native = wait_for_lease(parsed, None)
     assert native is not None, "without an interrupt the wait cannot be cancelled"
-    return _adopt_lease(native, parsed)
+    return adopt_lease(native, parsed)
 
 
 class gpus(_native.InterruptSafeContext):
@@ -380,7 +375,7 @@ class gpus(_native.InterruptSafeContext):
     [0]
     """
 
-    def __init__(self, count: Optional[int] = None, **request: Unpack[_request.Request]) -> None:
+    def __init__(self, count: Optional[int] = None, **request: Unpack[Request]) -> None:
         super().__init__()
         self._parsed = _request.parse(count, request)
         self._entries: list[_Entry] = []
@@ -419,12 +414,13 @@ class gpus(_native.InterruptSafeContext):
         self.__exit__(kind, error, trace)
 
 
-class _Entry(NamedTuple):
+class _Entry:
     """A `with` block that was entered and not yet left."""
 
-    lease: Lease
-    token: contextvars.Token[Optional[Lease]]
-    task_key: tuple[int, int]
+    def __init__(self, lease: Lease, token: contextvars.Token[Optional[Lease]], task_key: tuple[int, int]) -> None:
+        self.lease = lease
+        self.token = token
+        self.task_key = task_key
 
 
 def _current_task_key() -> tuple[int, int]:
@@ -434,10 +430,10 @@ def _current_task_key() -> tuple[int, int]:
         task = None if tasks is None else tasks.current_task()
     except RuntimeError:  # no event loop runs in this thread
         task = None
-    return threading.get_ident(), id(task)
+    return get_ident(), id(task)
 
 
-async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.Request]) -> Lease:
+async def acquire_async(count: Optional[int] = None, **request: Unpack[Request]) -> Lease:
     """Like `acquire`, for asyncio: other tasks run while it waits. Cancelling the task cancels the request.
 
     >>> import asyncio, berth
@@ -451,6 +447,7 @@ async def acquire_async(count: Optional[int] = None, **request: Unpack[_request.
 
 async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
     import asyncio
+    import threading
 
     # Its own thread, not one of the loop's executor: those are few, and a wait may take hours.
     loop = asyncio.get_running_loop()
@@ -470,7 +467,7 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
     def wait_in_thread() -> None:
         native, problem = None, None
         try:
-            native = context.run(_wait_for_lease, parsed, interrupt)
+            native = context.run(wait_for_lease, parsed, interrupt)
         except BaseException as caught:
             problem = caught
         try:
@@ -490,11 +487,11 @@ async def _acquire_async(parsed: _request.ParsedRequest) -> Lease:
                 unclaimed.release()
         raise
     assert native is not None, "only a cancelled task gets no lease"
-    return _adopt_lease(native, parsed)
+    return adopt_lease(native, parsed)
 
 
 def select(count: Optional[int] = None, *, set_environment: bool = False,
-           **choice: Unpack[_request.Choice]) -> list[Gpu]:
+           **choice: Unpack[Choice]) -> list[Gpu]:
     """Chooses GPUs that are free now, without leasing them: a moment later another job may have them.
 
     Takes those keywords of `acquire` that choose GPUs: gpu, name, min_mem, util, mem_util, processes, policy, selector.
@@ -508,7 +505,7 @@ def select(count: Optional[int] = None, *, set_environment: bool = False,
     from ._gpu import status
 
     program()
-    _request.check_keywords(choice, _request.Choice.__annotations__, "select")
+    _request.check_keywords(choice, _request.CHOICE_KEYWORDS, "select")
     parsed = _request.parse(count, choice)
     visible, within = _restrictions(parsed)
     reporter = WaitReporter(None, False)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-from typing import Iterator
 
 from . import _native
 from ._errors import NoDriver
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Iterator
 
 # The real folder of this package, and the folder from which it was imported. They differ if the folder or its files are
 # symbolic links (uv --link-mode=symlink, GNU Stow). The command is then beside the links or beside the files.

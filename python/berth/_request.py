@@ -2,104 +2,48 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, TypedDict, Union
 
-from . import _native
+from . import _log, _native
 from ._errors import UsageError
-from ._waiting import logger
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from datetime import timedelta
+    from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
     from ._gpu import Gpu
     from ._lease import Lease
     from ._waiting import Waiting
 
-Size = Union[str, int]
-Duration = Union[str, float, "timedelta"]
 
-
-class Choice(TypedDict, total=False):
-    """The keywords that choose GPUs."""
-
-    gpu: Union[int, str, Iterable[Union[int, str]], None]
-    """All of these GPUs, by index or UUID; with `count`, that many of them."""
-    name: Optional[str]
-    """Only GPUs with this text in their name, such as "3090"."""
-    min_mem: Optional[Size]
-    """Only GPUs with at least this much memory in total."""
-    util: Optional[int]
-    """Only GPUs with at most this utilization, in percent."""
-    mem_util: Optional[int]
-    """Only GPUs with at most this memory utilization, in percent."""
-    processes: Optional[int]
-    """Accept GPUs with up to this many processes of strangers (default: 0)."""
-    policy: Optional[str]
-    """"spread" (the emptiest; default), "pack" (the fullest) or "random"."""
-    selector: Optional[Callable[[Gpu], bool]]
-    """Only GPUs for which this function returns True. It is called again while too few GPUs match."""
-
-
-class Request(Choice, total=False):
-    """The keywords of `acquire`, `gpus`, `job` and `run`."""
-
-    mem: Optional[Size]
-    """Share GPUs: memory to reserve on each, such as "8GiB" (a number is bytes). Default: whole GPUs. "auto": as much
-    as earlier runs of this job needed; the first run gets whole GPUs and is measured."""
-    job: Optional[str]
-    """The job type under which memory and run time are learned. Default with mem="auto": the program's script."""
-    time: Optional[Duration]
-    """The expected run time, such as "2h" (a number is seconds). Short jobs can fill gaps in the schedule."""
-    label: Optional[str]
-    """Text shown next to the job."""
-    no_wait: bool
-    """Raise NotGranted at once if the GPUs are not free."""
-    timeout: Optional[Duration]
-    """Raise NotGranted if the GPUs are not granted in this time."""
-    ids: str
-    """The form of the GPUs in CUDA_VISIBLE_DEVICES: "index" or "uuid"."""
-    set_environment: bool
-    """Whether to set os.environ (default: True). All threads share os.environ: if threads have leases at the same time,
-    use False and pass each thread its `lease.indices`."""
-    placeholder: Union[bool, Callable[[int], object]]
-    """Use a little memory on the GPUs, so that users who only look at nvidia-smi see that the GPUs are in use. True: a
-    process of Berth, which exits when the program itself uses the GPU. A function: called for each of the program's
-    devices (0, 1, ...)."""
-    on_wait: Optional[Callable[[Waiting], None]]
-    """Called when the request begins to wait, and when its position or the reason changes."""
-    progress: Optional[bool]
-    """Whether to show a line on stderr while the request waits. Default: only on a terminal."""
-    command: Optional[str]
-    """The command that `berth status` shows. Default: the program's command line."""
-    within: Optional[Lease]
-    """Use GPUs of this lease of the same process. Default: the lease of the enclosing `with berth.gpus()` block."""
-
-
-class ParsedRequest(NamedTuple):
+class ParsedRequest:
     """A request whose keywords were checked. `values` are the arguments for C++, as text."""
 
-    values: dict[str, str]
-    selector: Optional[Callable[[Gpu], bool]] = None
-    no_wait: bool = False
-    ids: str = "index"
-    set_environment: bool = True
-    placeholder: Union[bool, Callable[[int], object]] = False
-    on_wait: Optional[Callable[[Waiting], None]] = None
-    progress: Optional[bool] = None
-    command: str = ""
-    within: Optional[Lease] = None
+    def __init__(self, values: dict[str, str], *, selector: Optional[Callable[[Gpu], bool]] = None, no_wait: bool = False,
+                 ids: str = "index", set_environment: bool = True,
+                 placeholder: Union[bool, Callable[[int], object]] = False,
+                 on_wait: Optional[Callable[[Waiting], None]] = None, progress: Optional[bool] = None, command: str = "",
+                 within: Optional[Lease] = None) -> None:
+        self.values = values
+        self.selector = selector
+        self.no_wait = no_wait
+        self.ids = ids
+        self.set_environment = set_environment
+        self.placeholder = placeholder
+        self.on_wait = on_wait
+        self.progress = progress
+        self.command = command
+        self.within = within
 
 
-def _number_text(name: str, value: object) -> str:
+def number_text(name: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{name}: {value!r} is not a whole number")
     return str(value)
 
 
-def _checked_text(name: str, value: object) -> str:
+def checked_text(name: str, value: object) -> str:
     if not isinstance(value, str):
         raise UsageError(f"{name}: {value!r} is not a string")
     if value != clean(value):
@@ -114,50 +58,59 @@ def clean(text: str) -> str:
 
 def _job_text(name: str, value: object) -> str:
     """Keeps only the end of a long job type: it says more than the start."""
-    return _checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
+    return checked_text(name, value).encode()[-_MAX_JOB_BYTES:].decode(errors="ignore")
 
 
 def _size_text(name: str, value: object) -> str:
     if isinstance(value, str):
-        return _checked_text(name, value)
+        return checked_text(name, value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise UsageError(f"{name}: {value!r} is neither a text such as '8GiB' nor a whole number of bytes")
     return f"{value}B"
 
 
-@functools.lru_cache(maxsize=None)
+_explained_sizes: set[tuple[str, str]] = set()
+
+
 def _explain_decimal_size(name: str, size: str) -> None:
     """Says once what a size in decimal units is: users who write 8GB may mean 8GiB."""
+    if (name, size) in _explained_sizes:
+        return
+    _explained_sizes.add((name, size))
     if text := _native.explain_decimal_size(f"{name}:", size):
-        logger.warning("%s", text)
+        _log.warning("%s", text)
 
 
-def _duration_text(name: str, value: object) -> str:
+def duration_text(name: str, value: object) -> str:
     if isinstance(value, str):
-        return _checked_text(name, value)
+        return checked_text(name, value)
     value = value.total_seconds() if hasattr(value, "total_seconds") else value  # a timedelta
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise UsageError(f"{name}: {value!r} is not a duration; write '10m', a number of seconds, or a timedelta")
     return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
 
 
-def _gpu_list_text(name: str, value: object) -> str:
+def _gpu_list_text(name: str, value: Any) -> str:
     if isinstance(value, (int, str)):
         value = [value]
-    if not isinstance(value, Iterable):
+    if not hasattr(type(value), "__iter__"):
         raise UsageError(f"{name}: {value!r} is neither an index, a UUID, nor a list of them")
-    words = [_checked_text(name, one) if isinstance(one, str) else _number_text(name, one) for one in value]
+    words = [checked_text(name, one) if isinstance(one, str) else number_text(name, one) for one in value]
     if not words:
         raise UsageError(f"{name}: the list is empty; omit {name}= to accept any GPU")
     return ",".join(words)
 
 
 _CONVERTERS: Mapping[str, Callable[[str, object], str]] = {
-    "count": _number_text, "gpu": _gpu_list_text, "name": _checked_text, "mem": _size_text, "min_mem": _size_text,
-    "util": _number_text, "mem_util": _number_text, "processes": _number_text, "policy": _checked_text,
-    "time": _duration_text, "label": _checked_text, "timeout": _duration_text, "job": _job_text,
+    "count": number_text, "gpu": _gpu_list_text, "name": checked_text, "mem": _size_text, "min_mem": _size_text,
+    "util": number_text, "mem_util": number_text, "processes": number_text, "policy": checked_text,
+    "time": duration_text, "label": checked_text, "timeout": duration_text, "job": _job_text,
 }  # fmt: skip
-_OPTIONS = frozenset(ParsedRequest._fields) - {"values"}
+_OPTIONS = frozenset({
+    "selector", "no_wait", "ids", "set_environment", "placeholder", "on_wait", "progress", "command", "within",
+})  # fmt: skip
+KEYWORDS = _OPTIONS.union(_CONVERTERS)
+CHOICE_KEYWORDS = frozenset({"gpu", "name", "min_mem", "util", "mem_util", "processes", "policy", "selector"})
 _CALLABLES = ("selector", "on_wait")
 _FLAGS = ("no_wait", "set_environment", "progress")
 
@@ -176,10 +129,15 @@ def command_text(words: Sequence[str], shell: bool = False) -> str:
     return text if len(text) <= _MAX_COMMAND else f"{text[:_MAX_COMMAND - 1]}…"
 
 
-@functools.lru_cache(maxsize=None)
+_command_line: Optional[str] = None
+
+
 def command_line() -> str:
     """The command line of this program."""
-    return command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    global _command_line
+    if _command_line is None:
+        _command_line = command_text(getattr(sys, "orig_argv", None) or [sys.executable, *sys.argv])
+    return _command_line
 
 
 def script_type() -> str:
@@ -191,10 +149,15 @@ def script_type() -> str:
     return "python"
 
 
-@functools.lru_cache(maxsize=None)
-def _default_request() -> ParsedRequest:
+_default_request: Optional[ParsedRequest] = None
+
+
+def _get_default_request() -> ParsedRequest:
     """The request without any keyword, cached: most programs use it."""
-    return ParsedRequest({}, command=command_line())
+    global _default_request
+    if _default_request is None:
+        _default_request = ParsedRequest({}, command=command_line())
+    return _default_request
 
 
 # Keywords that users of other tools, and of the command line, try.
@@ -225,9 +188,9 @@ def check_keywords(given: Iterable[str], known: Iterable[str], what: str) -> Non
 def parse(count: Optional[int], request: Mapping[str, Any]) -> ParsedRequest:
     """Checks the keywords of a call; a keyword that is None counts as omitted."""
     if count is None and not request:
-        return _default_request()
+        return _get_default_request()
     given = {name: value for name, value in {"count": count, **request}.items() if value is not None}
-    check_keywords(given, _OPTIONS.union(_CONVERTERS), "a request")
+    check_keywords(given, KEYWORDS, "a request")
     for name in _CALLABLES:
         if name in given and not callable(given[name]):
             raise UsageError(f"{name}: {given[name]!r} is not a function")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 import subprocess
-from typing import Any, FrozenSet, Mapping, Optional, Sequence, Union
 
 from . import _native, _request
 from ._errors import UsageError
 from ._lease import acquire
 
-Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
-_REQUEST_KEYWORDS = frozenset(_request.Request.__annotations__) | frozenset(_request.Choice.__annotations__)
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Mapping, Optional, Sequence, Union
+
+    Argument = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 
-def _subprocess_keywords() -> FrozenSet[str]:
+def _subprocess_keywords() -> frozenset[str]:
+    import inspect  # imports much more, and most calls have only keywords of a request
+
     popen = inspect.signature(subprocess.Popen.__init__).parameters
     return frozenset({*popen, "input", "capture_output", "check"}) - {"self", "args", "timeout"}
 
@@ -38,9 +41,10 @@ def run(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, 
     """
     if not args:
         raise UsageError("run: no command; say what to run, such as ['python', 'train.py']")
-    _request.check_keywords(keywords, _REQUEST_KEYWORDS | _subprocess_keywords(), "run")
-    request = {name: value for name, value in keywords.items() if name in _REQUEST_KEYWORDS}
-    options = {name: value for name, value in keywords.items() if name not in _REQUEST_KEYWORDS}
+    request = {name: value for name, value in keywords.items() if name in _request.KEYWORDS}
+    options = {name: value for name, value in keywords.items() if name not in _request.KEYWORDS}
+    if options:
+        _request.check_keywords(options, _request.KEYWORDS | _subprocess_keywords(), "run")
     words = [args] if isinstance(args, (str, bytes, os.PathLike)) else list(args)
     shell = bool(options.get("shell"))
     command = _request.command_text([_to_text(word) for word in words], shell)

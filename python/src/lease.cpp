@@ -344,8 +344,9 @@ bool PythonLease::release() {
   const bool already_released = std::exchange(released_, true);
   if (!already_released) record_profile_run();
   set_inheritable_bell(UniqueFd());
-  const bool ended = lease_.release(is_watcher_querying_driver() ? Lease::kForkPatience
-                                                                 : std::chrono::milliseconds(0));
+  const bool expects_forks = other_threads_fork_ || is_watcher_querying_driver();
+  const bool ended =
+      lease_.release(expects_forks ? Lease::kForkPatience : std::chrono::milliseconds(0));
   if (!already_released) archive_later(location_, current_history_entry_locked(Ending::released));
   return ended;
 }
@@ -397,6 +398,7 @@ void define_lease(nb::module_& module) {
       .def("fileno", &PythonLease::bell_fd)
       .def("record_failure", &PythonLease::record_failure, "error_text"_a)
       .def("is_profiling_run", &PythonLease::is_profiling_run)
+      .def("set_other_threads_fork", &PythonLease::set_other_threads_fork)
       .def("release", &PythonLease::release, nb::call_guard<ScopedGilRelease>())
       .def("describe_grant", &PythonLease::describe_grant, nb::call_guard<ScopedGilRelease>())
       .def("notices", &PythonLease::notices)

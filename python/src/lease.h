@@ -32,6 +32,12 @@ class PythonLease {
   // The code that used the lease failed with this error. The run then does not count for the
   // profile, unless the error says that GPU memory ran out.
   void record_failure(const std::string& error_text);
+  // Other threads start processes, which have all descriptors of this process until their exec:
+  // release() waits a moment for these.
+  void set_other_threads_fork() {
+    const MutexLock lock(mutex_);
+    other_threads_fork_ = true;
+  }
   // Whether other tickets of the job's type wait until this run has been measured.
   bool is_profiling_run() const { return record_.is_profiling_run; }
 
@@ -76,6 +82,7 @@ class PythonLease {
   const std::optional<ProfileOptions> profile_options_;
   std::optional<Sampler> sampler_ GUARDED_BY(mutex_);  // made late: most leases are short
   ExitClass exit_class_ GUARDED_BY(mutex_) = ExitClass::success;
+  bool other_threads_fork_ GUARDED_BY(mutex_) = false;
   const std::chrono::steady_clock::time_point start_time_ = std::chrono::steady_clock::now();
   UniqueFd inheritable_bell_ GUARDED_BY(mutex_);
   std::atomic<int> bell_fd_ = -1;  // of inheritable_bell_

@@ -2,6 +2,7 @@
 //
 // It is thin on purpose: the public interface is in python/berth/. The C++ part does what must not
 // hold the GIL: waiting, driver calls, and the harbour's lock.
+#include <csignal>
 #include <dlfcn.h>
 #include <link.h>
 #include <nanobind/nanobind.h>
@@ -11,9 +12,12 @@
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/vector.h>
 #include <string_view>
+#include <sys/prctl.h>
+#include <unistd.h>
 
 #include "base/environment.h"
 #include "base/file_trust.h"
+#include "base/process.h"
 #include "base/simulation.h"
 #include "base/suggestion.h"
 #include "base/text.h"
@@ -118,6 +122,25 @@ bool cuda_is_started() {
   return started;
 }
 
+// Raises UsageError if a value is wrong, before anything is started with the request.
+void check_request(const std::map<std::string, std::string>& values, bool no_wait) {
+  value_or_raise(parse_request_keywords(values, no_wait));
+}
+
+// The kernel kills this process when the thread that started it ends. False: the parent with this
+// PID has ended before.
+bool end_with_parent(pid_t parent) {
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  return ::getppid() == parent;
+}
+
+// A pidfd, which the caller must close; nullopt if there is no such process.
+std::optional<int> open_process_handle(pid_t pid) {
+  UniqueFd handle = open_process(pid);
+  if (!handle) return std::nullopt;
+  return handle.release();
+}
+
 Placeholders start_placeholders(const std::vector<std::string>& uuids) {
   return value_or_raise([&] {
     const ScopedGilRelease gil_release;
@@ -142,6 +165,9 @@ NB_MODULE(_native, module) {
       "printable", [](const std::string& text) { return berth::printable(text); }, "text"_a);
   module.def("find_similar_word", &berth::find_similar_word, "word"_a, "candidates"_a);
   module.def("explain_decimal_size", &berth::explain_decimal_size, "argument"_a, "size"_a);
+  module.def("check_request", &check_request, "values"_a, "no_wait"_a);
+  module.def("end_with_parent", &end_with_parent, "parent"_a);
+  module.def("open_process", &open_process_handle, "pid"_a);
   module.def("harbour_path", [] { return berth::harbour_location().path; });
   module.def("simulated_state_path", &simulated_state);
   module.def("getenv", &get_variables, "names"_a);

@@ -21,6 +21,89 @@ def test_import_loads_nothing_and_asks_no_driver(python):
     assert said == "['berth']\n[]"
 
 
+# Each takes longer to import than all that a lease needs, or imports a module that does.
+SLOW_IMPORTS = {"asyncio", "collections", "contextlib", "dataclasses", "datetime", "enum", "functools", "importlib", "inspect", "json",
+                "logging", "re", "subprocess", "threading", "types", "typing", "warnings"}
+SHORT_SCRIPTS = {
+    "acquire": "berth.acquire().release()",
+    "gpus": "with berth.gpus(2, gpu=[0, 2], mem='8GiB', timeout='1m') as lease: lease.environment",
+    "safe_gpu": "from berth.compat.safe_gpu import safe_gpu; safe_gpu.GPUOwner(2, print).release_gpus()",
+    "gpu_lock": "from berth.compat.gpu_lock import lock_gpu\nwith lock_gpu(n=2): pass",
+}
+
+
+@pytest.mark.parametrize("code", SHORT_SCRIPTS.values(), ids=SHORT_SCRIPTS)
+def test_a_script_that_leases_gpus_imports_no_slow_module(python, code):
+    code = f"import sys, berth\n{code}\nprint(*sys.modules, file=sys.stderr)"
+    # -S: the modules that site-packages imports when Python starts would hide those of berth.
+    result = python.server.run(sys.executable, "-S", "-c", code, env=python.env, cwd=python.server.folder)
+    assert result.returncode == 0, result.stderr
+    loaded = set(result.stderr.split())
+    assert "berth._lease" in loaded
+    assert not loaded & SLOW_IMPORTS
+
+
+def test_the_keywords_of_the_types_are_those_that_are_accepted(python):
+    """The types are in a module of their own, because `typing` is slow to import."""
+    assert python.says("""
+        from berth import _request, _request_keywords as types
+        say(set(types.Choice.__annotations__) == _request.CHOICE_KEYWORDS,
+            {"count", *types.Request.__annotations__} == _request.KEYWORDS)
+    """) == "True True"
+
+
+def test_a_program_may_import_logging_at_any_time(python):
+    """Berth does not import it before a message can be seen."""
+    result = python.run("""
+        lease = berth.acquire()
+        say("logging" in sys.modules)
+        import logging
+        logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(funcName)s %(message)s")
+        lease.release()
+        berth.acquire(gpu=0, mem="8GB").release()
+    """)
+    assert (result.returncode, result.stdout.strip()) == (0, "False")
+    released, explained, granted, _ = result.stderr.splitlines()
+    assert released.startswith("berth INFO _release released lease ")
+    assert explained.startswith("berth WARNING _explain_decimal_size ") and "8GB is 7.5 GiB" in explained
+    assert granted.startswith("berth INFO adopt_lease lease ")
+
+
+def test_a_handler_may_release_a_lease_during_the_import_of_logging(python):
+    result = python.run("""
+        import builtins, os, signal
+        lease = berth.acquire(mem="1GiB")
+        pid = os.fork()              # holds the lease, so that its release warns
+        if pid == 0:
+            signal.pause()
+        signal.signal(signal.SIGUSR1, lambda *_: say(lease.release()))
+        original = builtins.__import__
+        def send_signal_during_import(name, *rest):
+            if name == "weakref" and "logging" in sys.modules:
+                builtins.__import__ = original
+                signal.raise_signal(signal.SIGUSR1)
+            return original(name, *rest)
+        builtins.__import__ = send_signal_during_import
+        try:
+            import logging
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        say(builtins.__import__ is original)
+    """)
+    assert (result.returncode, result.stdout.split()) == (0, ["False", "True"]), result.stderr
+    assert re.fullmatch(r"berth: lease \S+ lasts until these processes end: .*\n", result.stderr), result.stderr
+
+
+def test_a_warning_needs_no_logging_of_the_program(python):
+    result = python.run("""
+        for _ in range(2):
+            berth.acquire(mem="8GB").release()
+    """)
+    assert result.returncode == 0
+    [line] = result.stderr.splitlines()
+    assert line.startswith("berth: ") and "8GB is 7.5 GiB" in line
+
+
 def test_gpus_sets_the_environment_and_restores_it(python):
     said = python.says("""
         import os, json

@@ -262,6 +262,21 @@ def test_log_lines(server, scripts, logger, name):
             "acquiring lock", "lock acquired", "Set CUDA_VISIBLE_DEVICES=0,1", "lock released")]
 
 
+def test_logging_that_is_imported_later(server, scripts):
+    result = scripts.run(NOTHING + """
+import sys
+owner = safe_gpu.GPUOwner(placeholder_fn=nothing)
+print("logging" in sys.modules)
+""" + LOG + """
+owner.release_gpus()
+print(owner.logger is logging, safe_gpu.pytorch_placeholder.logger is logging)
+owner.logger = logging.getLogger("mine")
+print(owner.logger.name)
+""")
+    assert (result.returncode, result.stdout.splitlines()) == (0, ["False", "True True", "mine"])
+    assert result.stderr.splitlines()[0] == "root [INFO] Releasing placeholder on CUDA device: 0"
+
+
 # Not enough.
 
 REFUSED = """

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from conftest import ROOT, wait_until
+from documents import console_blocks, run_sessions
 from pythons import PACKAGE, all_free, python  # noqa: F401
 from waiting import LIMIT
 
@@ -47,6 +48,19 @@ def test_the_example_of_the_documents(python, document):
                        env={"PATH": f"{programs}:{python.server.env['PATH']}"}).splitlines()
     assert any(line.startswith("trained on ") for line in said), said
     assert "[0, 1]" in said or any(line.count("name='NVIDIA RTX A6000'") == 2 for line in said), said
+
+
+def test_the_scripts_of_the_document_print_what_it_shows(python):
+    """Console examples that show a script with `cat` and then run it."""
+    blocks = [steps for steps in console_blocks((ROOT / "docs/python.md").read_text()) if steps[0].command.startswith("cat ")]
+    assert len(blocks) == 2
+    programs = python.server.folder / "programs"
+    programs.mkdir()
+    (programs / "python").symlink_to(sys.executable)
+    env = {**python.server.env, **python.env, "PATH": f"{programs}:{python.server.env['PATH']}"}
+    for steps in blocks:
+        (python.server.folder / steps[0].command.split()[1]).write_text("\n".join(steps[0].expected) + "\n")
+        run_sessions(steps, env, python.server.folder)
 
 
 def test_the_commands_that_readme_has_for_older_tools(python):
@@ -92,14 +106,22 @@ def test_the_types_help_who_uses_it(tmp_path):
         "berth.acquire(selector=lambda gpu: gpu.nonsense)\n"
         "@berth.job(mem='auto')\n"
         "def train(lr: float) -> int: return 1\n"
-        "reveal_type(train(0.1))\n")
+        "reveal_type(train(0.1))\n"
+        "reveal_type(berth.Executor(mem='8GiB', max_workers=2).submit(len, 'text').result())\n"
+        "berth.Executor().submit(len, 1)\n"
+        "work = berth.submit(['true'], after=berth.jobs())\n"
+        "reveal_type(work.logs(follow=True))\n"
+        "reveal_type(work.wait(timeout='1h'))\n")
     result = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--config-file", os.devnull, "user.py"],
                             cwd=tmp_path, env={**os.environ, "MYPYPATH": str(PACKAGE)}, capture_output=True, text=True)
     assert 'Revealed type is "builtins.int | None"' in result.stdout or "Union[builtins.int, None]" in result.stdout
     assert 'Unexpected keyword argument "memory"' in result.stdout
     assert '"Gpu" has no attribute "nonsense"' in result.stdout
     assert 'Revealed type is "builtins.int"' in result.stdout
-    assert "Found 2 errors" in result.stdout, result.stdout
+    assert 'Revealed type is "typing.Iterator[builtins.str]"' in result.stdout
+    assert 'incompatible type "int"; expected "Sized"' in result.stdout
+    assert result.stdout.count('Revealed type is "builtins.int"') == 3
+    assert "Found 3 errors" in result.stdout, result.stdout
 
 
 @pytest.fixture(scope="module")

@@ -17,14 +17,13 @@ Each module can also be imported by its full name, such as `berth.compat.grn`.
 from __future__ import annotations
 
 import os
-from typing import Dict
 
 __all__ = ["environment"]
 
 _SHIM = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_shim")
 
 
-def environment() -> Dict[str, str]:
+def environment() -> dict[str, str]:
     """The environment variables of this process, changed so that a Python started with them imports the tools' modules
     from this package.
 

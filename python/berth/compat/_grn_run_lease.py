@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import subprocess
 import threading
 import time
 from typing import Dict, List, Mapping, Optional, Tuple
@@ -40,6 +39,8 @@ def _read_variable() -> Dict[str, Tuple[str, Optional[str]]]:
 
 def release_run_lease(lease: str) -> None:
     """Releases the lease of a command of grn-run. Has no effect if it has ended already."""
+    import subprocess
+
     subprocess.run([berth.program(), "release", lease], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                    stderr=subprocess.DEVNULL)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import List, Optional
-
 import berth
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Optional
 
 
 def _entry_matches(entry: str, gpu: berth.Gpu) -> bool:
@@ -14,13 +16,13 @@ def _entry_matches(entry: str, gpu: berth.Gpu) -> bool:
     return len(entry) > len("GPU-") and (gpu.uuid or "").lower().startswith(entry.lower())
 
 
-def visible_gpus(value: Optional[str]) -> List[berth.Gpu]:
+def visible_gpus(value: Optional[str]) -> list[berth.Gpu]:
     """The usable GPUs of this host that `value` of CUDA_VISIBLE_DEVICES names; all of them if it is None. Raises
     Impossible if it names none."""
     gpus = [gpu for gpu in berth.status() if gpu.uuid and gpu.state != "lost"]
     if value is None:
         return gpus
-    chosen: List[berth.Gpu] = []
+    chosen: list[berth.Gpu] = []
     for entry in value.split(","):
         found = [gpu for gpu in gpus if _entry_matches(entry.strip(), gpu)]
         if not found:

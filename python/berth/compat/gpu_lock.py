@@ -7,18 +7,19 @@ locked already, because two jobs of one user disturb each other as well.
 
 from __future__ import annotations
 
-import json
 import sys
-import warnings
-from types import TracebackType
-from typing import Any, Callable, Union
 
 import berth
 from berth import _environment
 
-__all__ = ["GpuLock", "lock_gpu", "locks"]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any, Callable, Union
 
-Index = Union[int, str]  # text for a MIG instance
+    Index = Union[int, str]  # text for a MIG instance
+
+__all__ = ["GpuLock", "lock_gpu", "locks"]
 
 _active_leases: list[berth.Lease] = []  # of the current `with` blocks, the outermost first
 
@@ -78,6 +79,8 @@ def lock_gpu(*values: Any, uid: Index | None = None, n: int = 1, n_system_gpus: 
     if values and (uid is not None or n != 1 or n_system_gpus is not None or len(values) > 2):
         raise berth.UsageError("lock_gpu takes a GPU or a count, not both; name the arguments: uid=, n=, n_system_gpus=")
     if len(values) == 1:
+        import warnings
+
         uid = values[0]
         warnings.warn(f"lock_gpu({uid!r}) locks GPU {uid}; write lock_gpu(uid={uid!r}), or lock_gpu(n={uid!r}) for a "
                       "number of GPUs", stacklevel=2)
@@ -102,6 +105,8 @@ def locks() -> list[dict[str, int | str]]:
 
 def main() -> int:
     """Prints locks() as JSON."""
+    import json
+
     print(json.dumps(locks(), indent=4))
     return 0
 

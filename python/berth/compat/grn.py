@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import logging
 import threading
 from typing import Any, Callable, Dict, Optional, Protocol, Tuple, TypeVar, cast
 
 import berth
+from berth import _log
 from berth._job import has_profile
 
 from ._grn_run_lease import leave_run_lease
@@ -21,7 +21,6 @@ from ._grn_server_file import allowed_gpus
 
 __all__ = ["job"]
 
-_log = logging.getLogger("berth")
 _POLICIES = {"spread": "spread", "spreading": "spread", "pack": "pack", "packing": "pack"}
 _MAX_LABEL = 256  # bytes: Berth's limit
 

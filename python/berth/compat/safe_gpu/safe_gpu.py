@@ -7,16 +7,25 @@ for users who only look at nvidia-smi.
 
 from __future__ import annotations
 
-import importlib
-import logging
 import os
 import time
-from typing import Any, Callable, Protocol
 
 import berth
 from berth import _environment
+from berth._log import is_logging_imported
 
 from .._visible_gpus import visible_gpus
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Protocol
+
+    class Logger(Protocol):
+        """The module `logging`, one of its loggers, or any object with these methods."""
+
+        def info(self, msg: str) -> None: ...
+
+        def error(self, msg: str) -> None: ...
 
 __all__ = ["GPUOwner", "NvidiasmiError", "PyCudaPlaceholder", "PytorchPlaceholder", "TensorflowPlaceholder",
            "claim_gpus", "get_free_gpus", "gpu_owner", "pycuda_placeholder", "pytorch_placeholder", "release_gpus",
@@ -26,29 +35,49 @@ __all__ = ["GPUOwner", "NvidiasmiError", "PyCudaPlaceholder", "PytorchPlaceholde
 NvidiasmiError = berth.NoDriver
 
 
-class Logger(Protocol):
-    """The module `logging`, one of its loggers, or any object with these methods."""
-
-    def info(self, msg: str) -> None: ...
-
-    def error(self, msg: str) -> None: ...
-
-
 class OneGpuError(RuntimeError, ValueError):
     """Several GPUs were requested on a host with one GPU. The original raises ValueError if that GPU drives a display,
     and otherwise RuntimeError, so a script may expect either."""
 
 
-class _ToolkitPlaceholder:
+class _WithLogger:
+    """Has the attribute `logger`: the given one, or the module `logging`, which is imported only when it is used."""
+
+    def __init__(self, logger: Logger | None) -> None:
+        self._given_logger = logger
+
+    @property
+    def logger(self) -> Logger:
+        import logging
+
+        return self._given_logger or logging
+
+    @logger.setter
+    def logger(self, logger: Logger) -> None:
+        self._given_logger = logger
+
+    def _log_info(self, text: str) -> None:
+        """Without `logging`, the script has not configured it, so the message would not be shown."""
+        if self._given_logger or is_logging_imported():
+            self.logger.info(text)
+
+
+def _import_toolkit(name: str) -> Any:
+    from importlib import import_module
+
+    return import_module(name)
+
+
+class _ToolkitPlaceholder(_WithLogger):
     """A placeholder of a toolkit that keeps its memory on the GPU until the process ends."""
 
     toolkit = ""
 
     def __init__(self, logger: Logger | None = None) -> None:
-        self.logger: Logger = logger or logging
+        super().__init__(logger)
 
     def release(self, placeholder: Any) -> None:
-        self.logger.info(f"Did nothing, {self.toolkit} doesn't expose interface for releasing GPUs")
+        self._log_info(f"Did nothing, {self.toolkit} doesn't expose interface for releasing GPUs")
 
 
 class PytorchPlaceholder(_ToolkitPlaceholder):
@@ -57,7 +86,7 @@ class PytorchPlaceholder(_ToolkitPlaceholder):
     toolkit = "PyTorch"
 
     def __call__(self, device_no: int) -> Any:
-        torch = importlib.import_module("torch")
+        torch = _import_toolkit("torch")
         return torch.zeros(1, device=f"cuda:{device_no}")
 
 
@@ -67,7 +96,7 @@ class TensorflowPlaceholder(_ToolkitPlaceholder):
     toolkit = "TensorFlow"
 
     def __call__(self, device_no: int) -> Any:
-        tensorflow = importlib.import_module("tensorflow")
+        tensorflow = _import_toolkit("tensorflow")
         with tensorflow.device(f"GPU:{device_no}"):
             return tensorflow.constant([0.0])
 
@@ -78,13 +107,13 @@ class PyCudaPlaceholder(_ToolkitPlaceholder):
     toolkit = "PyCUDA"
 
     def __call__(self, device_no: int) -> Any:
-        driver = importlib.import_module("pycuda.driver")
+        driver = _import_toolkit("pycuda.driver")
         driver.init()
         return driver.Device(device_no).make_context()
 
     def release(self, placeholder: Any) -> None:
         placeholder.detach()
-        self.logger.info("Released a CUDA context")
+        self._log_info("Released a CUDA context")
 
 
 # Older scripts use these names as functions. Instances work as well: they are called with the number of a device.
@@ -113,7 +142,7 @@ def _too_few_gpus_error(nb_gpus: int, reason: berth.Error) -> RuntimeError:
     return RuntimeError(f"Required {nb_gpus} GPUs, only found these free: {_free_gpus(visible)}: {reason}{restriction}")
 
 
-class GPUOwner:
+class GPUOwner(_WithLogger):
     """Leases `nb_gpus` whole GPUs until release_gpus() or until the process ends, even by SIGKILL.
 
     Does not wait: raises RuntimeError if there are too few GPUs now. After CUDA_VISIBLE_DEVICES is set, it calls
@@ -128,7 +157,7 @@ class GPUOwner:
         logger: Logger | None = None,
         debug_sleep: float = 0.0,
     ) -> None:
-        self.logger: Logger = logger or logging
+        super().__init__(logger)
         self.placeholder_fn = placeholder_fn
         self.devices_taken: list[int | str] = []
         self.placeholders: list[Any] = []
@@ -140,26 +169,26 @@ class GPUOwner:
             self._acquire_gpus(nb_gpus, debug_sleep)
 
     def _acquire_gpus(self, nb_gpus: int, pause: float) -> None:
-        self.logger.info("acquiring lock")
+        self._log_info("acquiring lock")
         try:
             lease = berth.acquire(nb_gpus, no_wait=True)
         except (berth.NotGranted, berth.Impossible) as error:
             raise _too_few_gpus_error(nb_gpus, error) from error
-        self.logger.info("lock acquired")
+        self._log_info("lock acquired")
         try:
             self._log_visible_devices()
             time.sleep(pause)
-            self._make_placeholders(len(lease.gpus))
+            self._make_placeholders(len(lease.indices))
         except BaseException:
             lease.release()
             raise
         finally:
-            self.logger.info("lock released")
+            self._log_info("lock released")
         self._lease = lease
         self.devices_taken.extend(lease.indices)
 
     def _log_visible_devices(self) -> None:
-        self.logger.info("Set CUDA_VISIBLE_DEVICES=" + os.environ["CUDA_VISIBLE_DEVICES"])
+        self._log_info("Set CUDA_VISIBLE_DEVICES=" + os.environ["CUDA_VISIBLE_DEVICES"])
 
     def _make_placeholders(self, count: int) -> None:
         try:
@@ -176,7 +205,7 @@ class GPUOwner:
         """
         release = getattr(self.placeholder_fn, "release", None)  # a plain function does not have it
         while self.placeholders:
-            self.logger.info(f"Releasing placeholder on CUDA device: {self.devices_taken.pop(0)}")
+            self._log_info(f"Releasing placeholder on CUDA device: {self.devices_taken.pop(0)}")
             placeholder = self.placeholders.pop(0)
             if release is not None:
                 release(placeholder)

@@ -1,0 +1,492 @@
+"""`berth.Executor`: a concurrent.futures.Executor that runs each task on a lease of its own, in a process of its own.
+
+A few threads wait in Berth's queue, each with the ticket of one task, in the order of the tasks. When a task has its
+lease, a thread of its own starts the task's process (_executor_worker.py), sends it the task, and receives the result.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import pickle
+import select
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections import deque
+
+from . import _environment, _executor_worker, _native, _request
+from ._errors import Error, UsageError
+from ._lease import Lease, adopt_lease, wait_for_lease, enclosing_lease
+from ._wait_reporter import WaitReporter
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+    from types import TracebackType
+    from typing import Any, Callable, Optional, TypeVar
+
+    from typing_extensions import ParamSpec, Unpack
+
+    from ._request_keywords import TaskRequest
+
+    T = TypeVar("T")
+    P = ParamSpec("P")
+
+KEYWORDS = _request.KEYWORDS - {"set_environment"}
+_MAX_WAITING = 4  # tickets at once: others have their turn between the tasks, and a thousand tasks do not make a thousand threads
+_READ_SIZE = 1 << 20
+_EXIT_PATIENCE_S = 5.0  # how long a result waits for the end of the process, so that the GPUs are free when the future is done
+
+
+class BrokenTask(Error, concurrent.futures.BrokenExecutor):
+    """The process of a task ended before the task returned: it was killed, crashed, or called os._exit(). Other tasks are
+    not affected."""
+
+    def __init__(self, message: str, exit_code: Optional[int] = None) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+        """As in subprocess: -N if signal N has killed the process."""
+
+    def __reduce__(self) -> tuple[type[BrokenTask], tuple[str, Optional[int]]]:
+        return BrokenTask, (str(self), self.exit_code)
+
+
+BrokenTask.__module__ = "berth"
+
+
+class _RemoteTraceback(Exception):
+    """The cause of an exception that a task has raised. Its text is the traceback in the process of the task."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return f'\n"""\n{self.text}"""'
+
+
+class _Task:
+    def __init__(self, future: Future[Any], call: tuple[Any, ...], parsed: _request.ParsedRequest, is_first: bool) -> None:
+        from multiprocessing import spawn
+
+        self.future = future
+        # Now: when the main thread has ended, the main module has no __file__ any more.
+        self.setup = spawn.get_preparation_data("berth task")
+        self.call: Optional[tuple[Any, ...]] = call
+        self.parsed = parsed
+        parsed.set_environment = False  # of this process; nor does it matter which GPUs this process uses
+        self.is_first = is_first
+        self.is_claimed = False  # runs, or was cancelled
+        self.interrupt: Optional[_native.Interrupt] = None  # of the wait in the queue
+
+
+class _TaskWaitReporter(WaitReporter):
+    """Reports the wait of the executor's first task as usual, and that of others only to the callback and the log's
+    level INFO: that tasks wait for each other is normal."""
+
+    def __init__(self, task: _Task, on_ticket: Callable[[], None]) -> None:
+        parsed = task.parsed
+        super().__init__(parsed.on_wait, parsed.progress if task.is_first else False, quiet=not task.is_first)
+        self._on_ticket = on_ticket
+
+    def report_wait(self, *state: Any) -> None:
+        try:
+            super().report_wait(*state)
+        finally:
+            self._on_ticket()
+
+
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+class Executor(concurrent.futures.Executor):
+    """Runs each task on GPUs of its own: a concurrent.futures.Executor that waits in Berth's queue.
+
+    Takes the number of GPUs of each task and the keywords of `acquire`. Each task gets a lease and a new Python process, in
+    which CUDA_VISIBLE_DEVICES is set before any module is imported. The lease ends with the process of the task.
+
+        max_workers      tasks that wait or run at the same time (default: as many as get GPUs; inside a lease, as many as
+                         it has GPUs for)
+
+    Functions, arguments, results and exceptions are sent by pickle, as with ProcessPoolExecutor and the start method
+    "spawn": a script needs `if __name__ == "__main__":`. Only a few tasks wait in the queue at a time. `Future.cancel()`
+    removes a task that waits; a task that runs cannot be cancelled. If the process of a task is killed, its future raises
+    BrokenTask. If this program is killed, its tasks are, too.
+
+    >>> import berth, os
+    >>> with berth.Executor(mem="8GiB") as executor:
+    ...     future = executor.submit(os.getenv, "CUDA_VISIBLE_DEVICES")
+    ...     print(future.result(), list(executor.map(abs, [-1, 2])))
+    0 [1, 2]
+    """
+
+    def __init__(self, count: Optional[int] = None, *, max_workers: Optional[int] = None, **request: Unpack[TaskRequest]) -> None:
+        if max_workers is not None and (isinstance(max_workers, bool) or not isinstance(max_workers, int) or max_workers < 1):
+            raise UsageError(f"max_workers: {max_workers!r} is not a whole number from 1")
+        _refuse_import_of_main()
+        _request.check_keywords(request, KEYWORDS | {"max_workers"}, "Executor")
+        self._count = count
+        self._request: dict[str, Any] = {"within": enclosing_lease(), **request}
+        parsed = _request.parse(count, self._request)
+        if not isinstance(parsed.placeholder, bool):
+            raise UsageError("placeholder: a function cannot run in the process of a task; use True")
+        _native.check_request(parsed.values, parsed.no_wait)
+        self._max_active = max_workers if max_workers is not None else _limit_inside_lease(parsed)
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # reentrant: a signal handler may call submit()
+        self._pending: deque[_Task] = deque()
+        self._entering: Optional[_Task] = None  # the task whose request has no ticket yet
+        self._waiting: list[_Task] = []  # those for which a thread waits in the queue
+        self._active = 0  # tasks that wait or run
+        self._queue_threads = 0
+        self._threads: list[threading.Thread] = []
+        self._submitted = 0
+        self._is_shut_down = False
+        _executors.add(self)
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Schedules fn(*args, **kwargs), and returns its future."""
+        if self._pid != os.getpid():
+            raise RuntimeError("this executor belongs to the parent of this process; make one here")
+        name = f"{getattr(fn, '__module__', None)}.{getattr(fn, '__qualname__', type(fn).__qualname__)}"
+        request = {"label": name, **self._request}
+        if request.get("mem") == "auto" and request.get("job") is None:
+            request["job"] = f"{_request.script_type()}: {name}"
+        parsed = _request.parse(self._count, request)
+        future: Future[T] = concurrent.futures.Future()
+        with self._lock:
+            if self._is_shut_down:
+                raise RuntimeError("cannot schedule new futures after shutdown")
+            task = _Task(future, (fn, args, kwargs), parsed, self._submitted == 0)
+            self._submitted += 1
+            reference = weakref.ref(task)  # a task that has ended must not keep its future and its result
+            future.add_done_callback(lambda _: self._forget_cancelled(reference()))
+            self._pending.append(task)
+            if not self._start_queue_thread():
+                self._pending.remove(task)
+                raise RuntimeError("no thread can be started for the task; check 'ulimit -u'")
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """No task can be submitted any more. With `wait`, returns when all tasks and their processes have ended. With
+        `cancel_futures`, tasks that have no lease yet are cancelled and leave the queue."""
+        with self._lock:
+            self._is_shut_down = True
+        if cancel_futures:
+            self._cancel_waiting()
+        while wait:
+            with self._lock:
+                running = [thread for thread in self._threads if thread.is_alive()]
+            running = [thread for thread in running if thread is not threading.current_thread()]
+            if not running:
+                break
+            for thread in running:
+                thread.join()
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException],
+                 trace: Optional[TracebackType]) -> None:
+        """Ctrl-C and SystemExit also cancel what waits."""
+        self.shutdown(cancel_futures=kind is not None and not issubclass(kind, Exception))
+
+    def _cancel_waiting(self) -> None:
+        with self._lock:
+            tasks = [*self._waiting, *self._pending]
+        for task in reversed(tasks):  # the last first, so that none of them is granted in between
+            task.future.cancel()
+
+    def _forget_cancelled(self, task: Optional[_Task]) -> None:
+        """Called when the future of a task is done. If it was cancelled, the request leaves the queue."""
+        if task is None or not task.future.cancelled():
+            return
+        with self._lock:
+            if task.is_claimed:
+                return
+            task.is_claimed = True
+            task.call = None
+            task.future.set_running_or_notify_cancel()
+            if task.interrupt is not None:
+                task.interrupt.cancel()
+
+    def _claim(self, task: _Task) -> bool:
+        """Whether the caller runs the task, which cannot be cancelled any more then."""
+        with self._lock:
+            if task.is_claimed:
+                return False
+            task.is_claimed = True
+            return task.future.set_running_or_notify_cancel()
+
+    def _start_thread(self, target: Callable[..., None], *arguments: object) -> bool:
+        thread = threading.Thread(target=target, args=arguments, name="berth.Executor")
+        try:
+            with self._lock:
+                self._threads = [one for one in self._threads if one.is_alive() or one.ident is None]
+                self._threads.append(thread)
+            thread.start()
+        except RuntimeError:  # too many threads, or the interpreter is shutting down
+            with self._lock:
+                self._threads.remove(thread)
+            return False
+        return True
+
+    def _can_take(self) -> bool:
+        return bool(self._pending) and self._entering is None and (self._max_active is None or self._active < self._max_active)
+
+    def _start_queue_thread(self) -> bool:
+        """Called, with the lock, when a further task may be able to enter the queue. False: no thread can be started, and
+        there is none that will take the task later."""
+        if not self._can_take() or self._queue_threads >= _MAX_WAITING:
+            return True
+        self._queue_threads += 1
+        if self._start_thread(self._serve_queue):
+            return True
+        self._queue_threads -= 1
+        return self._active > 0 or self._queue_threads > 0
+
+    def _serve_queue(self) -> None:
+        """Waits in the queue with one task after the other."""
+        while True:
+            with self._lock:
+                if not self._can_take():
+                    self._queue_threads -= 1
+                    return
+                task = self._pending.popleft()
+                if task.is_claimed:  # cancelled
+                    continue
+                self._active += 1
+                self._entering = task
+                self._waiting.append(task)
+                task.interrupt = _native.Interrupt()
+            lease, call, problem = None, b"", None
+            try:
+                call = pickle.dumps(task.call, pickle.HIGHEST_PROTOCOL)
+                task.call = None
+                reporter = _TaskWaitReporter(task, lambda: self._end_entering(task))
+                lease = wait_for_lease(task.parsed, task.interrupt, reporter)
+            except BaseException as caught:
+                problem = caught
+            with self._lock:
+                self._waiting.remove(task)
+                task.interrupt = None  # closes its descriptors
+                runs = self._claim(task)
+                self._end_entering(task)
+            if runs and lease is not None:
+                if not self._start_thread(self._run_task, task, lease, call):
+                    self._run_task(task, lease, call)
+                continue
+            if lease is not None:
+                lease.release()
+            with self._lock:
+                self._active -= 1
+            if runs:
+                task.future.set_exception(problem)
+            problem = None  # its traceback refers to this frame
+
+    def _end_entering(self, task: _Task) -> None:
+        """The request of the task has its ticket or its lease: the request of the next task may follow."""
+        with self._lock:
+            if self._entering is task:
+                self._entering = None
+                self._start_queue_thread()
+
+    def _run_task(self, task: _Task, native: _native.Lease, call: bytes) -> None:
+        """Runs a task that has its lease. The thread must last as long as the process: see end_with_parent()."""
+        try:
+            native.set_other_threads_fork()
+            lease = adopt_lease(native, task.parsed)
+            outcome: Optional[_Outcome] = None
+            try:
+                with _Worker(lease, task.setup, call) as worker:
+                    outcome = worker.run()
+                    if outcome.was_interrupted():
+                        self._cancel_waiting()  # before the release, which would start a further task
+                    if outcome.error is not None:
+                        lease.failed(f"{type(outcome.error).__name__}: {outcome.error}")
+                    if not worker.has_exited(_EXIT_PATIENCE_S):
+                        outcome.deliver(task.future)
+            finally:
+                lease.release()
+            # Now the GPUs are free, and a fork of this program does not hold the lease.
+            if not task.future.done():
+                outcome.deliver(task.future)
+        except BaseException as problem:
+            if not task.future.done():
+                task.future.set_exception(problem)
+        with self._lock:
+            self._active -= 1
+            if self._start_queue_thread():
+                return
+            self._queue_threads += 1
+        self._serve_queue()
+
+
+class _Outcome:
+    """What has become of a task: the result or the exception."""
+
+    def __init__(self, value: object = None, error: Optional[BaseException] = None) -> None:
+        self.value = value
+        self.error = error
+
+    def was_interrupted(self) -> bool:
+        """Whether Ctrl-C has ended the task. This process may handle its own SIGINT later."""
+        if isinstance(self.error, BrokenTask):
+            return self.error.exit_code == -signal.SIGINT
+        return isinstance(self.error, KeyboardInterrupt)
+
+    def deliver(self, future: Future[Any]) -> None:
+        if self.error is not None:
+            future.set_exception(self.error)
+        else:
+            future.set_result(self.value)
+
+
+class _Worker:
+    """The process of a task."""
+
+    def __init__(self, lease: Lease, setup: dict[str, Any], call: bytes) -> None:
+        from multiprocessing import spawn, util
+
+        self._lease = lease
+        setup = {**setup, "parent": os.getpid(), "authkey": bytes(setup["authkey"])}
+        self._message = pickle.dumps(setup) + pickle.dumps(call)
+        flags: list[str] = getattr(util, "_args_from_interpreter_flags", list)()
+        task_read, self._task_write = os.pipe()
+        self._result_read, result_write = os.pipe()
+        try:
+            command = [os.fsdecode(spawn.get_executable()), *flags, _executor_worker.__file__, str(task_read), str(result_write)]
+            environment = {**_environment.environment_without_leases(), **lease.environment}
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
+                                             pass_fds=(task_read, result_write, lease.fileno()))
+        except BaseException:
+            os.close(self._task_write)
+            os.close(self._result_read)
+            raise
+        finally:
+            os.close(task_read)
+            os.close(result_write)
+        self._handle = _native.open_process(self._process.pid)
+
+    def __enter__(self) -> _Worker:
+        return self
+
+    def run(self) -> _Outcome:
+        """Sends the task, and waits until the process has sent the outcome, or has ended."""
+        self._send()
+        received = self._receive()
+        if received is None:
+            return _Outcome(error=self._describe_end())
+        try:
+            succeeded, value, remote_traceback = pickle.loads(received)
+        except BaseException as problem:
+            problem.__cause__ = _RemoteTraceback("the outcome of the task cannot be unpickled")
+            return _Outcome(error=problem)
+        if succeeded:
+            return _Outcome(value)
+        value.__cause__ = _RemoteTraceback(remote_traceback)
+        return _Outcome(error=value)
+
+    def has_exited(self, patience_s: float) -> bool:
+        """Whether the process exits in this time. It may go on for long: threads, atexit."""
+        try:
+            if self._handle is None:
+                self._process.wait(patience_s)
+                return True
+        except subprocess.TimeoutExpired:
+            return False
+        poll = select.poll()
+        poll.register(self._handle, select.POLLIN)
+        return bool(poll.poll(patience_s * 1000))
+
+    def _send(self) -> None:
+        left = memoryview(self._message)
+        self._message = b""
+        try:
+            while left:
+                left = left[os.write(self._task_write, left):]
+        except BrokenPipeError:
+            pass  # the process has ended
+
+    def _receive(self) -> Optional[bytearray]:
+        """What the process has sent; None if it ended before it had sent all."""
+        os.set_blocking(self._result_read, False)
+        poll = select.poll()
+        for fd in (self._result_read, self._handle):
+            if fd is not None:
+                poll.register(fd, select.POLLIN)
+        received = bytearray()
+        length = None
+        has_ended = False  # a fork of the process may keep the pipe open
+        while True:
+            try:
+                chunk = os.read(self._result_read, _READ_SIZE)
+            except BlockingIOError:
+                if has_ended:
+                    return None
+                has_ended = any(fd == self._handle for fd, _ in poll.poll())
+                continue
+            if not chunk:
+                return None
+            received += chunk
+            if length is None and len(received) >= _executor_worker.LENGTH_BYTES:
+                length = int.from_bytes(received[:_executor_worker.LENGTH_BYTES], "little")
+                del received[:_executor_worker.LENGTH_BYTES]
+            if length is not None and len(received) == length:
+                return received
+
+    def _describe_end(self) -> BrokenTask:
+        code = self._process.wait()
+        if code >= 0:
+            return BrokenTask(f"the process of the task ended with exit code {code} before the task returned", code)
+        try:
+            name = signal.Signals(-code).name
+        except ValueError:
+            name = f"signal {-code}"
+        return BrokenTask(f"the process of the task was killed by {name}", code)
+
+    def __exit__(self, *_: object) -> None:
+        """Waits for the end of the process: the lease lasts as long."""
+        for fd in (self._task_write, self._result_read):
+            os.close(fd)
+        self._process.wait()
+        if self._handle is not None:
+            os.close(self._handle)
+
+
+def _refuse_import_of_main() -> None:
+    """Without this, a script that starts tasks when it is imported would start itself again and again."""
+    from multiprocessing import process
+
+    if getattr(process.current_process(), "_inheriting", False):
+        raise RuntimeError("a task imports the script that has started it; the script must make its berth.Executor only below "
+                           "'if __name__ == \"__main__\":'")
+
+
+def _limit_inside_lease(parsed: _request.ParsedRequest) -> Optional[int]:
+    """How many tasks run at once inside a lease, where requests do not wait; None: no limit, they wait in the queue."""
+    if parsed.within is not None:
+        available = len(parsed.within.uuids)
+    elif _environment.outer_restrictions()[1]:
+        available = len([gpu for gpu in os.environ.get("BERTH_GPUS", "").split(",") if gpu])
+    else:
+        return None
+    needed = int(parsed.values.get("count", parsed.values.get("gpu", "").count(",") + 1))
+    return max(1, available // needed)
+
+
+def _cancel_after_interrupt() -> None:
+    """If Ctrl-C ends the program, its exit does not wait until tasks that wait have run."""
+    last = getattr(sys, "last_type", None)
+    if last is None or not issubclass(last, KeyboardInterrupt):
+        return
+    for executor in list(_executors):
+        if executor._pid == os.getpid():
+            executor.shutdown(wait=False, cancel_futures=True)
+
+
+# As concurrent.futures does it: called when the main thread has ended, before other threads are awaited.
+try:
+    getattr(threading, "_register_atexit", lambda function: None)(_cancel_after_interrupt)
+except RuntimeError:  # the interpreter is shutting down
+    pass
