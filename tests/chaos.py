@@ -18,6 +18,7 @@ import itertools
 import json
 import os
 import random
+import re
 import select
 import signal
 import struct
@@ -164,6 +165,8 @@ class Life:
     queued: Optional[int] = None  # of its ticket
     queued_by: Optional[int] = None  # when the ticket was seen
     claimed: Optional[int] = None  # of its lease
+    possible_tickets: tuple = ()  # if no file of it is known: `queued` and `left` of the tickets that were not read and may be its
+    left: Optional[int] = None  # the place at which its bell was removed, which is the first thing that a client does that leaves
     granted: Optional[int] = None  # not before this time
     start: Optional[int] = None
     logged_end: Optional[int] = None
@@ -204,6 +207,31 @@ def check(server, lives, stuck_s=15):
 
 def name_of(life):
     return f"job {life.plan.number} (lease {life.lease})"
+
+
+def history_around(server, lives, violations):
+    """What is known of the jobs that the violations name, and of all that waited or ran meanwhile: for the reader of a failed test.
+
+    Times in seconds since the first submission; Q, L: the places of ticket and lease in the order of all files."""
+    named = {int(number) for line in violations for number in re.findall(r"job (\d+) \(", line)}
+    accused = [life for life in lives if life.plan.number in named]
+    if not accused:
+        return []
+    zero = min(life.submitted for life in lives)
+    never = max(life.gone or life.submitted for life in lives)
+    begin, end = min(life.submitted for life in accused), max(life.start or life.gone or never for life in accused)
+    indices = {uuid: str(i) for i, uuid in enumerate(server.uuids)}
+
+    def line(life):
+        times = {"submitted": life.submitted, "ticket": life.queued_by, "granted": life.granted, "start": life.start,
+                 "end": life.logged_end, "struck": life.struck, "lethal": life.lethal, "gone": life.gone}
+        asked = {name: value for name, value in dataclasses.asdict(life.plan.shape).items() if value}
+        return " ".join([f"job {life.plan.number}{'*' * (life in accused)}", f"uid {life.plan.uid} {life.plan.namespace or ''}", f"{asked}",
+                         f"Q {life.queued} L {life.claimed}", f"GPUs {','.join(indices[uuid] for uuid in life.uuids)}",
+                         *(f"{name} {(value - zero) / 1e9:.3f}" for name, value in times.items() if value is not None),
+                         f"strikes {[(strike.number, strike.target) for strike in life.plan.strikes]}" if life.plan.strikes else ""])
+    there = [life for life in lives if life.submitted <= end and (life.gone or never) >= begin]
+    return [line(life) for life in sorted(there, key=lambda life: life.submitted)]
 
 
 def check_visibility(server, lives):
@@ -301,6 +329,7 @@ def check_reservation(server, lives):
             shape = first.plan.shape
             waited = (first.queued is not None and first.queued < (second.queued or second.arrived)
                       and (first.claimed is None or first.claimed > second.claimed)
+                      and (first.left is None or first.left > second.claimed)
                       and min(first.struck or never, first.gone or never) > after)
             if not waited or shape.memory_mib or not was_first(first, second, others, before):
                 continue
@@ -316,9 +345,11 @@ def check_reservation(server, lives):
 
 
 def was_first(first, second, others, before):
-    """Whether all who stood before it were served or gone when `second` was served."""
+    """Whether all jobs that stood before it were served or gone when `second` was served."""
     return all((life.claimed is not None and life.claimed < second.claimed) or (life.gone or before) < before
-               for life in others if life is not first and life.queued is not None and life.queued < first.queued)
+               for life in others if life is not first
+               and (life.queued < first.queued if life.queued is not None else
+                    any(queued < first.queued and (left or second.claimed) >= second.claimed for queued, left in life.possible_tickets)))
 
 
 def could_gain(count, wanted, taken, held):
@@ -468,6 +499,7 @@ class Chaos:
         self.jobs = {}  # number -> Handle
         self.gone = {}  # number -> {"parent" or "job": time}
         self.read_so_far = {}
+        self.unread_tickets = {}  # name -> the entry of `files`
         self.files = {}  # id -> {"bell": place, "ticket": place, "lease": place, ...}
         self.inotify = Inotify()
         self.harbour_watch = self.inotify.watch(host.harbour, IN_CREATE | IN_DELETE)
@@ -592,13 +624,29 @@ class Chaos:
             if mask & IN_CREATE:
                 client.setdefault(kind, next(self.order))
                 client.setdefault(f"{kind} seen", now_ns())
+                if kind == "ticket":
+                    self.unread_tickets[name] = client
                 if kind == "lease":
                     # With Redis, who was outrun takes its record away, and tries again.
                     client["lease"] = next(self.order)
                     client.pop("removed", None)
                     self.read_lease(name, client)
+            elif kind == "bell":
+                client["left"] = next(self.order)
             elif kind == "lease":
                 client["removed"] = now_ns()
+        for name, client in list(self.unread_tickets.items()):
+            self.read_ticket(name, client)
+
+    def read_ticket(self, name, client):
+        """Which job the ticket belongs to. A job that never starts says nothing itself, and stands in the queue all the same."""
+        try:
+            client["job"] = json.loads((self.host.harbour / name).read_text())["label"]
+        except FileNotFoundError:
+            pass
+        except (OSError, ValueError):
+            return  # it is being written
+        del self.unread_tickets[name]
 
     def read_lease(self, name, client):
         try:
@@ -637,9 +685,15 @@ class Chaos:
     def complete(self, life):
         life.gone = max(self.gone[life.plan.number].values())
         life.errors = self.parents[life.plan.number][0].errors()
-        client = self.files.get(life.lease, {})
+        label = f"job {life.plan.number}"
+        client = self.files.get(life.lease) or next((one for one in self.files.values() if one.get("job") == label), {})
+        leases = {one.lease for one in self.lives.values()}
+        life.possible_tickets = () if client else tuple(
+            (one["ticket"], one.get("left")) for name, one in self.files.items()
+            if "ticket" in one and "job" not in one and name not in leases and life.submitted < one["ticket seen"] < life.gone)
         life.arrived, life.queued, life.queued_by = client.get("bell"), client.get("ticket"), client.get("ticket seen")
         if life.queued_by is not None:
             life.queued_by = max(life.queued_by, self.released)
         life.claimed, life.granted, life.lease_owner = client.get("lease"), client.get("granted"), client.get("owner")
+        life.left = client.get("left")
         life.lease_deleted_by = client.get("removed")

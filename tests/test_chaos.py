@@ -10,7 +10,7 @@ import random
 import signal
 
 import pytest
-from chaos import GIB, Chaos, Life, Plan, Server, Shape, Strike, check, make_plans
+from chaos import GIB, Chaos, Life, Plan, Server, Shape, Strike, check, history_around, make_plans
 from conftest import SANITIZED
 from processes import USERS, Host, wait_for
 
@@ -46,7 +46,7 @@ def test_whatever_is_killed_no_gpu_is_granted_twice_and_none_is_lost(host):
     plans = make_plans(seed, jobs, USERS, CARDS, MEMORY_MIB)
     lives = Chaos(host, plans).run(deadline_s=240 + jobs)
     violations = check(server, lives)
-    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
+    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations, *history_around(server, lives, violations)])
     print(f"{sum(life.lethal is not None for life in lives)} of {jobs} jobs were killed")
     started = [life for life in lives if life.start is not None]
     assert len(started) > jobs / 2, "the jobs were to run, not only to die"
@@ -75,7 +75,7 @@ def test_equal_requests_are_served_in_the_order_of_arrival(host, shape):
     chaos.block_until_queued(10, gate.open)
     lives = chaos.run(deadline_s=240)
     violations = check(server, lives)
-    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
+    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations, *history_around(server, lives, violations)])
     assert sum(life.queued is not None for life in lives) >= 10, "there was to be a queue"
 
 
@@ -90,7 +90,23 @@ def test_the_first_ticket_is_not_delayed_by_those_behind(host):
     shapes = [Shape(), Shape(), Shape(count=2), Shape(count=3), Shape(memory_mib=8 * GIB)]
     lives = Chaos(host, make_plans(seed, 60, USERS, 4, MEMORY_MIB, pace_s=0.05, shapes=shapes)).run(deadline_s=240)
     violations = check(server_of(host), lives)
-    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations])
+    assert not violations, "\n".join([f"BERTH_TEST_SEED={seed}", *violations, *history_around(server, lives, violations)])
+
+
+# The order of tickets is told by their files.
+@pytest.mark.release_only
+def test_the_first_ticket_may_be_of_a_job_that_never_starts(host):
+    """Job 1 waits for GPU 0 and gives up. Until then it is the first: GPU 1 is reserved for nobody, and job 3 takes it, though
+    job 2 waits for both."""
+    host.server.use("2x24GiB")
+    host.env["BERTH_SIM"] = host.server.env["BERTH_SIM"]
+    shapes = [(0.0, Shape(gpus=(0,)), 6.0), (0.5, Shape(gpus=(0,), timeout_s=4), 1.0), (1.0, Shape(count=2), 0.1), (1.5, Shape(), 0.1)]
+    plans = [Plan(number, arrives, USERS[0], shape, runs, GIB) for number, (arrives, shape, runs) in enumerate(shapes)]
+    lives = Chaos(host, plans).run(deadline_s=240)
+    server = server_of(host)
+    violations = check(server, lives)
+    assert not violations, "\n".join([*violations, *history_around(server, lives, violations)])
+    assert [life.queued is not None for life in lives[:3]] == [False, True, True], "both tickets were read"
 
 
 def test_the_same_seed_makes_the_same_decisions():
@@ -115,6 +131,18 @@ def life(number, start=None, end=None, gpus=(), shape=Shape(), at=0.0, **more):
 
 def waited(one, queued, **changes):
     return dataclasses.replace(one, queued=queued, queued_by=one.submitted, **changes)
+
+
+def unknown(number, at, gone, left=None, shape=Shape(timeout_s=1)):
+    """A job that never started, and whose ticket nobody has read."""
+    return dataclasses.replace(life(number, shape=shape, at=at), lease=None, arrived=None, possible_tickets=((30, left),), gone=int(gone * 1e9),
+                               code=75)
+
+
+def gave_up(number, queued, shape=Shape(), *, at, gone, **more):
+    """A job that never started, with a ticket."""
+    shape = dataclasses.replace(shape, timeout_s=1)
+    return waited(dataclasses.replace(life(number, shape=shape, at=at), lease=None, gone=int(gone * 1e9), code=75), queued, **more)
 
 
 @pytest.mark.parametrize("lives, says", [
@@ -152,6 +180,15 @@ def waited(one, queued, **changes):
     ([life(0, 1, 9, range(6), Shape(count=6)), life(6, 1, 4, [6]),
       waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31),
       waited(life(11, 3, 7, [7], Shape(memory_mib=GIB), at=2.5), 34)], "I5"),
+    # The same: a job of which no file is known had gone before, and another one, of which the ticket is known.
+    ([*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), unknown(8, at=1.2, gone=2.2), gave_up(9, 30, at=1.3, gone=2.3),
+      waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31), life(11, 3, 7, [7], at=2.5)], "I5"),
+    # The same: the bell of a ticket that nobody has read was removed before the second was served.
+    ([*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), unknown(9, at=1.2, gone=4, left=1299),
+      waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31), life(11, 3, 7, [7], at=2.5)], "I5"),
+    # The same: the first never started, since it was killed at 5.
+    ([*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), gave_up(10, 31, Shape(count=2), at=2, gone=5, left=2000),
+      life(11, 3, 7, [7], at=2.5)], "I5"),
     ([life(1, 1, 3, [7], at=0.5)], "I9"),
     # GPU 0 was free from 2 on, and the one who wanted it got it at 40.
     ([life(1, 1, 2, [0]), waited(life(2, 40, 41, [0], Shape(gpus=(0,)), at=1.5), 7)], "I6"),
@@ -196,6 +233,14 @@ def stopped_at(time):
     [*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]),
      waited(life(9, 12, 13, [0], Shape(gpus=(0,)), at=1.5), 30),
      waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31), life(11, 3, 7, [7], at=2.5)],
+    # Another stood before it and gave up later. Of the one the ticket is known, of the other nothing.
+    [*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), gave_up(9, 30, Shape(gpus=(0,)), at=1.5, gone=3.5),
+     waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31), life(11, 3, 7, [7], at=2.5)],
+    [*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), unknown(9, at=1.5, gone=3.5),
+     waited(life(10, 8, 9, [6, 7], Shape(count=2), at=2), 31), life(11, 3, 7, [7], at=2.5)],
+    # The first gave up just before, and its process ended later.
+    [*[life(i, 1, 9, [i]) for i in range(6)], life(6, 1, 4, [6]), gave_up(10, 31, Shape(count=2), at=2, gone=5, left=1299),
+     life(11, 3, 7, [7], at=2.5)],
     # It waited for long, and somebody had the GPU.
     [life(1, 1, 39, [0]), waited(life(2, 40, 41, [0], Shape(gpus=(0,)), at=1.5), 7)],
     # Behind somebody who waited for long.

@@ -295,9 +295,9 @@ def test_cancel_checks_all_before_it_ends_one(server):
     server.use("1x24GiB")
     job = start_job(server)
     waiter = start_waiter(server)
-    assert_one_line_error(server.berth("cancel", waiter.ticket, "k3f9a2mx"), 64, "'k3f9a2mx'", "berth queue")
-    assert_one_line_error(server.berth("cancel", waiter.ticket, job.lease), 64, job.lease)
+    assert_one_line_error(server.berth("cancel", waiter.ticket, job.lease, "k3f9a2mx"), 64, "'k3f9a2mx'", "berth jobs")
     assert [t["ticket"] for t in queue(server)] == [waiter.ticket]
+    assert job.poll() is None
 
 
 @pytest.mark.each_harbour
@@ -322,7 +322,6 @@ def test_a_shells_lease_is_given_back_and_the_next_one_runs(server):
     server.use("1x24GiB")
     lease = shell_lease(server, 0)
     waiter = start_waiter(server, command=["echo", "runs"])
-    assert_one_line_error(server.berth("cancel", lease.id), 64, f"berth release {lease.id}")
     result = server.berth("release", lease.id)
     assert (result.returncode, result.stdout) == (0, "")
     assert_lines(result.stderr, f"lease {lease.id}")
@@ -426,8 +425,8 @@ def test_a_jobs_lease_is_refused_and_names_what_to_stop(server):
     job, shell = start_job(server), shell_lease(server, 3)
     index = next(gpu["index"] for gpu in server.status()["gpus"] if gpu["state"] == "leased")
     for words in ([job.lease], [shell.id, job.lease], [str(index)]):
-        assert_one_line_error(server.berth("release", *words), 64, f"lease {job.lease}", f"kill {job.pid}")
-    assert_one_line_error(server.berth("release", env={"BERTH_LEASE": job.lease}), 64, f"kill {job.pid}")
+        assert_one_line_error(server.berth("release", *words), 64, f"lease {job.lease}", f"berth cancel {job.lease}")
+    assert_one_line_error(server.berth("release", env={"BERTH_LEASE": job.lease}), 64, f"berth cancel {job.lease}")
     assert not shell.ended and len(leases(server)) == 2
     job.kill()
     job.wait()

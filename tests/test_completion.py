@@ -73,8 +73,11 @@ def test_what_is_in_the_harbour(server, jobs):  # noqa: F811
     jobs.hold("-n", "4", "--job", "train", "--mem", "1GiB", "--time", "1h", command=["sh", "-c", "echo 0; read -r line; sleep 1.1"])
     first = jobs.wait("-n", "4", "--label", "colour \x1b[31m\tred")
     [ticket] = [one["ticket"] for one in server.status()["queue"]]
-    result = server.berth("complete", "--", "berth", "cancel", "")
-    assert result.stdout == f"words\n{ticket}\tcolour \\x1b[31m\\tred\n"
+    [lease] = {lease["id"] for gpu in server.status()["gpus"] for lease in gpu["leases"]}
+    offered = server.berth("complete", "--", "berth", "cancel", "").stdout.splitlines()
+    assert offered == ["words", f"{lease}\trunning, sh -c echo 0; read -r line; sleep 1.1",
+                       f"{ticket}\twaiting, colour \\x1b[31m\\tred"]
+    assert set(offers(server, "run", "--after", "")[1]) == {lease, ticket}
     assert offers(server, "release", "") == ("words", []), "a job's lease is not released"
     assert USER in offers(server, "log", "--user", "")[1]
     first.process.kill()

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.release_only
 
 @pytest.mark.parametrize("word, command", [
     ("ls", "status"), ("ps", "status"), ("list", "status"), ("sinfo", "status"), ("kill", "cancel"), ("scancel", "cancel"),
-    ("squeue", "queue"), ("sbatch", "run"), ("wait", "queue"), ("settings", "config"), ("logs", "log"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
+    ("squeue", "queue"), ("sbatch", "run"), ("settings", "config"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
 ])
 def test_commands_of_other_tools(server, word, command):
     assert_one_line_error(server.berth(word), 64, f"did you mean 'berth {command}'?")

@@ -137,7 +137,7 @@ def test_the_user_that_the_documents_advise_may_do_all_that_is_needed(open_folde
         lane.server.env["BERTH_URL"] = f"redis://berth:PASSWORD@127.0.0.1:{server.port}"
         holder = lane.hold()
         for command in (["status", "--all"], ["queue", "--all"], ["drain", "0", "--reason", "dust"], ["undrain", "0"],
-                        ["log"], ["report"], ["profile", "set", "train", "--mem", "1GiB"], ["profile"], ["cancel", "--all"],
+                        ["log"], ["report"], ["profile", "set", "train", "--mem", "1GiB"], ["profile"], ["cancel", "--all", "--waiting"],
                         ["doctor"]):
             result = lane.berth(*command)
             assert result.returncode == 0, (command, result)

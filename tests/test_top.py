@@ -296,14 +296,20 @@ def test_release_asks_and_then_releases(server, terminal, jobs):
     assert shell.runs
 
 
-def test_a_jobs_lease_ends_with_its_job(server, terminal, jobs):
+def test_a_job_ends_by_c_and_not_by_r(server, terminal, jobs):
     server.use("1x24GiB")
     job = jobs.hold("--label", "mine")
+    lease = server.status()["gpus"][0]["leases"][0]["id"]
     view = terminal()
     view.top("berth top", "mine")
     view.keys("r")
-    view.shows("to end the job: kill")
+    view.shows("press c to end the job")
     assert job.runs
+    view.keys("c")
+    view.shows(f"End job {lease} (mine)?")
+    view.keys("y")
+    view.shows(f"job {lease} has ended", "1 GPU: 1 free")
+    assert job.process.wait(LIMIT) == 128 + signal.SIGTERM
 
 
 @pytest.mark.needs_root

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <optional>
+#include <span>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -89,6 +90,15 @@ std::string format_ownership_fix(const std::string& path, const struct stat& inf
                      user_name(info.st_uid));
 }
 
+// Why another user could have written the file; empty: only the caller and root could.
+std::string describe_distrust(const std::string& path, const struct stat& info) {
+  if (info.st_uid != ::geteuid() && info.st_uid != 0)
+    return fmt::format("{} belongs to {}", in_quotes(path), user_name(info.st_uid));
+  if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return "";
+  return fmt::format("other users can write to {}; run: chmod go-w {}", in_quotes(path),
+                     printable(shell_quote(path)));
+}
+
 // Searches up to the last @: a user may have written an @ of the password as it is, not as %40.
 bool has_password(std::string_view url) {
   const auto scheme = url.find("://");
@@ -98,6 +108,16 @@ bool has_password(std::string_view url) {
 }
 
 constexpr std::string_view kDefaultsTable = "defaults";
+constexpr std::string_view kJobsTable = "jobs";
+constexpr std::array<std::string_view, 2> kJobSettings{"output", "keep"};
+constexpr std::string_view kNotifyTable = "notify";
+constexpr std::array<std::string_view, 4> kNotifyTexts{"mail", "webhook", "webhook_format",
+                                                       "command"};
+constexpr std::array<std::string_view, 2> kNotifyLists{"events", "always"};
+// Those that the site's file must not have: see NotifySettings.
+constexpr std::array<std::string_view, 3> kPersonalNotifySettings{"mail", "command", "always"};
+// The least output that is kept: a job's beginning and its end.
+constexpr Bytes kMinJobOutput = mib(2);
 
 struct Settings {
   std::optional<Setting> url;
@@ -106,6 +126,8 @@ struct Settings {
   std::string hosts_source;
   std::optional<Setting> commands;
   std::map<std::string, Setting, std::less<>> request_defaults;
+  std::map<std::string, Setting, std::less<>> jobs;  // by name, one of kJobSettings
+  NotifySettings notify;
 
   // The setting that has the name `key` in a file; nullptr: there is no such setting.
   std::optional<Setting>* find(std::string_view key) {
@@ -140,26 +162,42 @@ bool is_request_default(std::string_view key) {
   return std::find(kRequestDefaults.begin(), kRequestDefaults.end(), key) != kRequestDefaults.end();
 }
 
-// The error for an unknown setting, at the top of the file or in [defaults].
-Error unknown_setting_error(std::string_view key, bool in_defaults) {
-  if (!in_defaults && is_request_default(key)) {
+// The error for an unknown setting in `table`; an empty name: at the top of the file.
+Error unknown_setting_error(std::string_view key, std::string_view table) {
+  if (table.empty() && is_request_default(key)) {
     return {ErrorKind::usage,
             fmt::format("{} is a default for requests; write it below [defaults]", key)};
   }
-  std::vector<std::string> known{"url", "host", "hosts", "commands", std::string(kDefaultsTable)};
-  if (in_defaults) known.assign(kRequestDefaults.begin(), kRequestDefaults.end());
+  std::vector<std::string> known{"url",
+                                 "host",
+                                 "hosts",
+                                 "commands",
+                                 std::string(kDefaultsTable),
+                                 std::string(kJobsTable),
+                                 std::string(kNotifyTable)};
+  if (table == kDefaultsTable) known.assign(kRequestDefaults.begin(), kRequestDefaults.end());
+  if (table == kJobsTable) known.assign(kJobSettings.begin(), kJobSettings.end());
+  if (table == kNotifyTable) {
+    known.assign(kNotifyTexts.begin(), kNotifyTexts.end());
+    known.insert(known.end(), kNotifyLists.begin(), kNotifyLists.end());
+  }
   const std::string similar = find_similar_word(key, known);
   const std::string remedy = similar.empty()
                                  ? fmt::format("the settings are {}", join_text(known, ", "))
                                  : fmt::format("did you mean {}?", similar);
-  return {ErrorKind::usage, fmt::format("there is no setting {}{}; {}", in_quotes(key),
-                                        in_defaults ? " in [defaults]" : "", remedy)};
+  const std::string place = table.empty() ? "" : fmt::format(" in [{}]", table);
+  return {ErrorKind::usage,
+          fmt::format("there is no setting {}{}; {}", in_quotes(key), place, remedy)};
 }
+
+enum class FileRole : std::uint8_t { user, site };
 
 // A configuration file, for the errors of its lines.
 struct SourceFile {
   std::string path;
+  FileRole role = FileRole::user;
   bool open_to_others = false;
+  std::string distrust_reason{};  // why another user could have written it; empty: none could
 
   tl::unexpected<Error> error_at(const toml::source_region& where, std::string_view problem) const {
     return fail(ErrorKind::usage,
@@ -176,26 +214,88 @@ Result<std::string> read_string(const SourceFile& file, const toml::key& key,
       fmt::format("the value of {0} is not a string; write {0} = \"VALUE\"", key.str()));
 }
 
-Result<void> merge_defaults(const SourceFile& file, const toml::key& table, const toml::node& node,
-                            Settings& settings) {
-  const auto* const defaults = node.as_table();
-  if (defaults == nullptr) {
-    return file.error_at(table.source(),
-                         "defaults is not a table; write [defaults], and the settings below it");
+Result<const toml::table*> read_table(const SourceFile& file, const toml::key& name,
+                                      const toml::node& node) {
+  if (const auto* const table = node.as_table()) return table;
+  return file.error_at(
+      name.source(),
+      fmt::format("{0} is not a table; write [{0}], and the settings below it", name.str()));
+}
+
+bool is_in(std::span<const std::string_view> names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Adds the settings of a table, each of which is one of `known`.
+Result<void> merge_table(const SourceFile& file, const toml::key& name, const toml::node& node,
+                         std::span<const std::string_view> known,
+                         std::map<std::string, Setting, std::less<>>& settings) {
+  const toml::table* const table = TRY(read_table(file, name, node));
+  for (const auto& [key, value] : *table) {
+    if (!is_in(known, key.str()))
+      return file.error_at(key.source(), unknown_setting_error(key.str(), name.str()).message);
+    settings.try_emplace(std::string(key.str()), Setting{TRY(read_string(file, key, value)),
+                                                         file.path, key.source().begin.line});
   }
-  for (const auto& [key, value] : *defaults) {
-    if (!is_request_default(key.str()))
-      return file.error_at(key.source(), unknown_setting_error(key.str(), true).message);
-    settings.request_defaults.try_emplace(
-        std::string(key.str()),
-        Setting{TRY(read_string(file, key, value)), file.path, key.source().begin.line});
+  return {};
+}
+
+Result<std::vector<std::string>> read_list(const SourceFile& file, const toml::key& key,
+                                           const toml::node& node) {
+  std::vector<std::string> values;
+  const auto* const list = node.as_array();
+  bool is_right = list != nullptr;
+  for (std::size_t i = 0; is_right && i < list->size(); ++i) {
+    const auto* const text = list->get(i)->as_string();
+    is_right = text != nullptr;
+    if (is_right) values.push_back(text->get());
+  }
+  if (is_right) return values;
+  return file.error_at(
+      key.source(),
+      fmt::format("{0} is not a list of strings; write {0} = [\"NAME\", \"NAME\"]", key.str()));
+}
+
+// An error in a file that does not count is an error all the same: the user wants to know it.
+Result<void> merge_notify(const SourceFile& file, const toml::key& name, const toml::node& node,
+                          NotifySettings& settings) {
+  const toml::table* const table = TRY(read_table(file, name, node));
+  const bool counts = file.role == FileRole::site || file.distrust_reason.empty();
+  if (!counts) settings.distrust_reason = file.distrust_reason;
+  // A URL of the user is not sent in the format that the site has chosen for its own.
+  const bool has_webhook = settings.texts.contains("webhook");
+  for (const auto& [key, value] : *table) {
+    const std::string_view setting = key.str();
+    const bool is_list = is_in(kNotifyLists, setting);
+    if (!is_list && !is_in(kNotifyTexts, setting))
+      return file.error_at(key.source(), unknown_setting_error(setting, name.str()).message);
+    if (file.role == FileRole::site && is_in(kPersonalNotifySettings, setting)) {
+      return file.error_at(key.source(),
+                           fmt::format("{} in [notify] is for the file of a user; write it into "
+                                       "~/.config/berth.toml",
+                                       setting));
+    }
+    const std::size_t line = key.source().begin.line;
+    if (is_list) {
+      auto values = TRY(read_list(file, key, value));
+      if (counts)
+        settings.lists.try_emplace(std::string(setting),
+                                   ListSetting{std::move(values), file.path, line});
+    } else {
+      std::string text = TRY(read_string(file, key, value));
+      if (counts && !(has_webhook && setting == "webhook_format"))
+        settings.texts.try_emplace(std::string(setting), Setting{std::move(text), file.path, line});
+    }
   }
   return {};
 }
 
 Result<void> merge_setting(const SourceFile& file, const toml::key& key, const toml::node& node,
                            Settings& settings) {
-  if (key == kDefaultsTable) return merge_defaults(file, key, node, settings);
+  if (key == kDefaultsTable)
+    return merge_table(file, key, node, kRequestDefaults, settings.request_defaults);
+  if (key == kJobsTable) return merge_table(file, key, node, kJobSettings, settings.jobs);
+  if (key == kNotifyTable) return merge_notify(file, key, node, settings.notify);
   if (key == "hosts") {
     auto names = parse_host_list(node);
     if (!names) return file.error_at(key.source(), names.error().message);
@@ -207,7 +307,7 @@ Result<void> merge_setting(const SourceFile& file, const toml::key& key, const t
   }
   auto* const setting = settings.find(key.str());
   if (setting == nullptr)
-    return file.error_at(key.source(), unknown_setting_error(key.str(), false).message);
+    return file.error_at(key.source(), unknown_setting_error(key.str(), "").message);
   std::string text = TRY(read_string(file, key, node));
   if (key == "url" && has_password(text) && file.open_to_others) {
     return fail(ErrorKind::io,
@@ -221,10 +321,11 @@ Result<void> merge_setting(const SourceFile& file, const toml::key& key, const t
 }
 
 // Adds each setting of the file that `settings` does not have yet. A missing file is not an error.
-Result<void> merge_file(const std::string& path, Settings& settings) {
+Result<void> merge_file(const std::string& path, FileRole role, Settings& settings) {
   const std::optional<FileText> read = TRY(read_file(path));
   if (!read) return {};
-  const SourceFile file{path, is_open_to_others(read->info)};
+  const SourceFile file{path, role, is_open_to_others(read->info),
+                        describe_distrust(path, read->info)};
   const toml::parse_result parsed = toml::parse(read->text, path);
   if (!parsed) {
     // The parser's own message is not shown: it quotes the line, which may contain a password.
@@ -263,6 +364,34 @@ Result<std::optional<Setting>> resolve_commands(const Settings& settings) {
   }
   return fail(ErrorKind::usage, fmt::format("commands is {} in {}; write hidden or shown",
                                             in_quotes(chosen.value), printable(chosen.source)));
+}
+
+Error job_setting_error(const Setting& setting, std::string_view problem) {
+  return {ErrorKind::usage,
+          fmt::format("{}, line {}: {}", printable(setting.source), setting.line, problem)};
+}
+
+Result<void> resolve_jobs(Settings& settings, Configuration& configuration) {
+  if (const auto found = settings.jobs.find("output"); found != settings.jobs.end()) {
+    const Setting& setting = found->second;
+    const auto size = parse_size(setting.value);
+    if (!size) return tl::make_unexpected(job_setting_error(setting, size.error().message));
+    if (*size < kMinJobOutput) {
+      return tl::make_unexpected(job_setting_error(
+          setting, fmt::format("output is {}; write at least {}", in_quotes(setting.value),
+                               format_size(kMinJobOutput))));
+    }
+    configuration.job_output = *size;
+    configuration.job_output_source = setting.source;
+  }
+  if (const auto found = settings.jobs.find("keep"); found != settings.jobs.end()) {
+    const Setting& setting = found->second;
+    const auto time = parse_duration(setting.value);
+    if (!time) return tl::make_unexpected(job_setting_error(setting, time.error().message));
+    configuration.job_keep = *time;
+    configuration.job_keep_source = setting.source;
+  }
+  return {};
 }
 
 }  // namespace
@@ -313,6 +442,53 @@ Result<std::string> resolve_file_url(const std::string& url, std::string& source
   return line;
 }
 
+Result<std::vector<std::string>> read_webhook_lines(const Setting& webhook) {
+  const bool is_file = webhook.value.starts_with(kFileScheme);
+  std::string path = webhook.source;
+  if (is_file) {
+    path = webhook.value.substr(kFileScheme.size());
+    if (path.starts_with("///")) path.erase(0, 2);
+    if (path.starts_with("~/")) path.replace(0, 1, get_env_or_empty("HOME"));
+    if (!path.starts_with('/') || path.starts_with("//")) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{}, line {}: webhook has a file: URL without an absolute path; "
+                              "write file:/PATH or file:~/PATH",
+                              printable(webhook.source), webhook.line));
+    }
+  }
+  const std::optional<FileText> file = TRY(read_file(path));
+  if (!file) {
+    return fail(ErrorKind::io, fmt::format("there is no file {}, which webhook in {} names; create "
+                                           "it with the URL and mode 0600",
+                                           in_quotes(path), printable(webhook.source)));
+  }
+  // The administrator may let a group read a URL. The group of a user's own file says nothing.
+  const bool is_own = file->info.st_uid == ::geteuid() && file->info.st_uid != 0;
+  const bool open_to_group = is_own && (file->info.st_mode & S_IRWXG) != 0;
+  if (is_open_to_others(file->info) || open_to_group) {
+    const bool is_in_site_file = !is_file && path == configuration_path();
+    const bool can_fix = !is_in_site_file && file->info.st_uid == ::geteuid();
+    const std::string fix =
+        is_in_site_file
+            ? "write webhook = \"file:/etc/berth-webhook\", and the URL into that file, with mode "
+              "0640 or 0600"
+        : can_fix ? fmt::format("run: chmod 600 {}", printable(shell_quote(path)))
+                  : format_ownership_fix(path, file->info);
+    return fail(ErrorKind::io,
+                fmt::format("other users can read or replace the URL of the webhook in {}; {}",
+                            in_quotes(path), fix));
+  }
+  if (!is_file) return std::vector{webhook.value};
+  std::vector<std::string> lines;
+  for (std::string_view rest = file->text; !rest.empty();) {
+    std::string_view line = rest.substr(0, rest.find('\n'));
+    rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    const std::size_t end = line.find_last_not_of(" \t\r");
+    if (end != std::string_view::npos) lines.emplace_back(line.substr(0, end + 1));
+  }
+  return lines;
+}
+
 // HOME may be another user's folder, as it is with sudo.
 std::optional<std::string> user_configuration_path() {
   std::string folder(get_env_or_empty("XDG_CONFIG_HOME"));
@@ -336,8 +512,9 @@ Result<Configuration> read_configuration() {
   const auto user_path = user_configuration_path();
   struct stat info {};
   // A user who may not look into the folder has no file there.
-  if (user_path && ::stat(user_path->c_str(), &info) == 0) TRY(merge_file(*user_path, settings));
-  TRY(merge_file(configuration_path(), settings));
+  if (user_path && ::stat(user_path->c_str(), &info) == 0)
+    TRY(merge_file(*user_path, FileRole::user, settings));
+  TRY(merge_file(configuration_path(), FileRole::site, settings));
   Configuration configuration;
   if (settings.url) {
     configuration.url_source = settings.url->source;
@@ -353,6 +530,8 @@ Result<Configuration> read_configuration() {
     configuration.commands_source = std::move(commands->source);
   }
   configuration.request_defaults = std::move(settings.request_defaults);
+  TRY(resolve_jobs(settings, configuration));
+  configuration.notify = std::move(settings.notify);
   return configuration;
 }
 

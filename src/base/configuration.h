@@ -12,9 +12,16 @@
 //   commands = "hidden"                 # publish the program's name only; default: what `ps` shows
 //   [defaults]                          # for each request that does not state them
 //   mem = "auto"
+//   [jobs]                              # detached jobs
+//   output = "64MiB"
+//   keep = "14d"
+//   [notify]                            # docs/notifications.md
+//   webhook = "file:~/.config/berth-webhook"
+//   always = ["webhook"]
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <map>
 #include <optional>
@@ -22,6 +29,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quantity.h"
 #include "base/result.h"
 
 namespace berth {
@@ -35,6 +43,25 @@ struct Setting {
   std::string value;
   std::string source;    // the variable, or the path of the file
   std::size_t line = 0;  // in the file
+};
+
+struct ListSetting {
+  std::vector<std::string> values;
+  std::string source;  // the path of the file
+  std::size_t line = 0;
+};
+
+// The table [notify]. The values are not checked; run/notify.h does that when they are used.
+//
+// The user's file counts only if no other user could have written it: with sudo, HOME may be the
+// folder of another user, whose command root must not run. The site's file may have `events`,
+// `webhook` and `webhook_format`; a command that runs, an address, and what is sent without a flag
+// are the user's own choice.
+struct NotifySettings {
+  std::map<std::string, Setting, std::less<>> texts{};  // mail, webhook, webhook_format, command
+  std::map<std::string, ListSetting, std::less<>> lists{};  // events, always
+  // Why the table in the user's file does not count; empty: it counts, or there is none.
+  std::string distrust_reason{};
 };
 
 struct Configuration {
@@ -51,6 +78,13 @@ struct Configuration {
   // By name, one of kRequestDefaults. The values are not checked; check_request_defaults() does
   // that.
   std::map<std::string, Setting, std::less<>> request_defaults{};
+  // The table [jobs], of detached jobs: how much of a job's output is kept, and how long a job is
+  // kept after its end.
+  Bytes job_output = mib(64);
+  std::string job_output_source{};  // empty: the default
+  std::chrono::nanoseconds job_keep = std::chrono::hours(24 * 14);
+  std::string job_keep_source{};
+  NotifySettings notify{};
 };
 
 // Errors name the file and the line, and never contain a secret. ErrorKind::usage: a setting is
@@ -60,6 +94,11 @@ Result<Configuration> read_configuration();
 // For "file:PATH": the first line of that file, which other users must not be able to read or
 // replace; `source` becomes PATH. Any other URL is returned unchanged.
 Result<std::string> resolve_file_url(const std::string& url, std::string& source);
+
+// The lines of the setting `webhook` of [notify]: the URL, and below it, if the setting is
+// "file:PATH", HTTP headers. PATH may begin with "~/". Other users must not be able to read the
+// file that has the URL, since a URL of a webhook is a secret.
+Result<std::vector<std::string>> read_webhook_lines(const Setting& webhook);
 
 // Whether `name` is a valid host name: 1 to kMaxHostNameLength letters, digits, '-', '_' and '.'.
 bool is_host_name(std::string_view name);

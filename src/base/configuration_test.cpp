@@ -259,5 +259,59 @@ TEST_F(ConfigurationTest, host_names) {
   EXPECT_TRUE(contains(expect_error(ErrorKind::usage), path("site.toml")));
 }
 
+TEST_F(ConfigurationTest, notify_settings_of_the_user_count_before_those_of_the_site) {
+  write("site.toml",
+        "[notify]\nwebhook = \"file:/x\"\nwebhook_format = \"slack\"\nevents = [\"ended\"]\n");
+  auto configuration = read_configuration();
+  ASSERT_TRUE(configuration);
+  EXPECT_EQ(configuration->notify.texts.at("webhook_format").value, "slack");
+  write(".config/berth.toml",
+        "[notify]\nwebhook = \"file:/y\"\ncommand = \"true\"\nalways = [\"command\"]\n");
+  configuration = read_configuration();
+  ASSERT_TRUE(configuration) << configuration.error().message;
+  const NotifySettings& notify = configuration->notify;
+  EXPECT_EQ(notify.texts.at("webhook").value, "file:/y");
+  EXPECT_FALSE(notify.texts.contains("webhook_format")) << "that of another URL";
+  EXPECT_EQ(notify.texts.at("command").line, 3U);
+  EXPECT_EQ(notify.lists.at("always").values, std::vector<std::string>{"command"});
+  EXPECT_EQ(notify.lists.at("events").source, path("site.toml"));
+  EXPECT_EQ(notify.distrust_reason, "");
+}
+
+TEST_F(ConfigurationTest, notify_settings_that_another_user_could_have_written_do_not_count) {
+  for (const mode_t mode : {0620U, 0602U, 0666U}) {
+    write(".config/berth.toml", "[notify]\ncommand = \"true\"\n[defaults]\nlabel = \"x\"\n", mode);
+    const auto configuration = read_configuration();
+    ASSERT_TRUE(configuration);
+    EXPECT_TRUE(configuration->notify.texts.empty());
+    EXPECT_TRUE(contains(configuration->notify.distrust_reason, "chmod go-w"));
+    EXPECT_TRUE(configuration->request_defaults.contains("label"));
+  }
+}
+
+TEST_F(ConfigurationTest, the_site_cannot_choose_what_is_sent_where) {
+  for (const char* const setting :
+       {"command = \"Xq7Z\"", "mail = \"Xq7Z\"", "always = [\"Xq7Z\"]"}) {
+    write("site.toml", fmt::format("[notify]\n{}\n", setting));
+    EXPECT_TRUE(contains(expect_error(ErrorKind::usage), "site.toml, line 2: "));
+  }
+}
+
+TEST_F(ConfigurationTest, a_webhook_is_read_only_from_a_private_file) {
+  const auto read = [&] {
+    return read_webhook_lines({"file:~/hook", path(".config/berth.toml"), 2});
+  };
+  EXPECT_EQ(read().error().kind, ErrorKind::io);
+  write("hook", "https://Xq7Z/  \n\nA: b\r\n", 0600);
+  ASSERT_TRUE(read());
+  EXPECT_EQ(*read(), (std::vector<std::string>{"https://Xq7Z/", "A: b"}));
+  write("hook", "https://Xq7Z/", 0604);
+  const auto refused = read();
+  ASSERT_FALSE(refused);
+  EXPECT_TRUE(contains(refused.error().message, "chmod 600"));
+  EXPECT_FALSE(contains(refused.error().message, "Xq7Z"));
+  EXPECT_EQ(read_webhook_lines({"file:hook", "f", 2}).error().kind, ErrorKind::usage);
+}
+
 }  // namespace
 }  // namespace berth

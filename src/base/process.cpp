@@ -112,6 +112,7 @@ std::string read_hidepid_option() {
   for (std::string_view rest = mounts; !rest.empty();) {
     std::string_view line = rest.substr(0, rest.find('\n'));
     rest.remove_prefix(std::min(rest.size(), line.size() + 1));
+    if (line.find(" /proc ") == std::string_view::npos) continue;
     std::string_view word;
     for (int i = 0; i < 5; ++i) word = take_word(line);
     if (word != "/proc") continue;
@@ -156,6 +157,14 @@ std::string executable_path() {
   std::array<char, 4096> path{};
   const auto length = ::readlink("/proc/self/exe", path.data(), path.size());
   return {path.data(), length > 0 ? static_cast<std::size_t>(length) : 0};
+}
+
+std::vector<char*> exec_pointers(std::vector<std::string>& texts) {
+  std::vector<char*> pointers;
+  pointers.reserve(texts.size() + 1);
+  for (std::string& text : texts) pointers.push_back(text.data());
+  pointers.push_back(nullptr);
+  return pointers;
 }
 
 }  // namespace berth

@@ -54,4 +54,7 @@ bool is_in_host_pid_namespace();
 // The path of the program that this process runs; empty without /proc.
 std::string executable_path();
 
+// The arguments or variables for execve(2): pointers into `texts`, and a null pointer.
+std::vector<char*> exec_pointers(std::vector<std::string>& texts);
+
 }  // namespace berth

@@ -2,12 +2,13 @@
 #include "base/users.h"
 
 #include <cerrno>
-#include <fstream>
 #include <map>
 #include <pwd.h>
 #include <unistd.h>
 #include <vector>
 
+#include "base/read_file.h"
+#include "base/text.h"
 #include "base/uid_map.h"
 
 namespace berth {
@@ -53,9 +54,10 @@ bool is_root() {
 
 uid_t overflow_uid() {
   static const uid_t uid = [] {
-    uid_t value = 65534;
-    std::ifstream("/proc/sys/kernel/overflowuid") >> value;
-    return value;
+    constexpr uid_t kDefault = 65534;
+    const std::string text = read_proc_file("/proc/sys/kernel/overflowuid").value_or("");
+    std::string_view rest = text;
+    return parse_integer<uid_t>(take_word(rest)).value_or(kDefault);
   }();
   return uid;
 }

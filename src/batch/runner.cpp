@@ -90,7 +90,7 @@ class BatchRunner {
   BatchResult run() {
     joblog_.write_begin(plan_.lines.size(), std::chrono::system_clock::now());
     for (start_lines(); !active_.empty(); start_lines()) {
-      display_.update(progress());
+      report_progress();
       wait();
       handle_signals();
       // All events are read before any end is handled: after a failure, stop_starting() ends the
@@ -101,6 +101,7 @@ class BatchRunner {
       // would be granted the GPUs that the jobs release.
       if (result_.signal != 0 && waiting() == 0) terminate_running();
     }
+    report_progress();
     display_.clear();
     result_.elapsed = Clock::now() - begin_;
     result_.interrupted = begun_.size();
@@ -114,6 +115,12 @@ class BatchRunner {
 
  private:
   using Iterator = std::list<ActiveLine>::iterator;
+
+  void report_progress() {
+    const Progress now = progress();
+    if (plan_.on_progress) plan_.on_progress(now);
+    display_.update(now);
+  }
 
   std::size_t waiting() const {
     return static_cast<std::size_t>(std::count_if(
@@ -314,6 +321,7 @@ class BatchRunner {
       case RunEvent::Kind::granted:
         if (one.granted) add_gpu_time(one);
         one.granted = true;
+        if (plan_.on_granted) plan_.on_granted(event.lease, event.gpus);
         begun_.insert(one.line);
         one.since = Clock::now();
         one.result.begin = std::chrono::system_clock::now();

@@ -42,6 +42,10 @@ struct BatchPlan {
   std::function<std::vector<std::size_t>(const std::vector<std::size_t>& lines)> find_startable{};
   // The run time of a type's profile, in seconds.
   std::function<std::optional<double>(const std::string& type)> known_seconds{};
+  // Called when a line was granted a lease on GPUs ("0,1").
+  std::function<void(const std::string& lease, const std::string& gpus)> on_granted{};
+  // Called when something has changed, also while nothing shows the progress.
+  std::function<void(const Progress& progress)> on_progress{};
 };
 
 struct FailedLine {

@@ -20,6 +20,8 @@
 #include "harbour/harbour.h"
 #include "lease/drain_gpus.h"
 #include "profile/profile_store.h"
+#include "run/job_list.h"
+#include "run/notify.h"
 
 namespace berth {
 namespace {
@@ -88,14 +90,39 @@ CompletionWords own_ids(const std::vector<Record>& records) {
   return words;
 }
 
-CompletionWords list_tickets() {
-  return own_ids(read_records().tickets);
-}
-
 CompletionWords list_shell_leases() {
   std::vector<Record> leases = read_records().leases;
   std::erase_if(leases, [](const Record& lease) { return lease.holder != HolderKind::shell; });
   return own_ids(leases);
+}
+
+// The ids of the user's jobs that `filter` accepts, with their state: "running, python train.py".
+CompletionWords job_words(bool all_users, const std::function<bool(const JobInfo&)>& filter) {
+  JobListOptions options;
+  options.all_users = all_users;
+  options.asks_driver = false;
+  CompletionWords words;
+  const auto jobs = list_all_jobs(options);
+  for (const JobInfo& job : jobs ? *jobs : std::vector<JobInfo>{}) {
+    if (!filter(job)) continue;
+    words.push_back(
+        {job.id, fmt::format("{}{}, {}", job.is_own ? "" : job.user + ": ", state_name(job.state),
+                             job.label.empty() ? job.command : job.label)});
+  }
+  return words;
+}
+
+CompletionWords list_own_jobs() {
+  return job_words(false, [](const JobInfo&) { return true; });
+}
+
+CompletionWords list_detached_jobs() {
+  return job_words(false, [](const JobInfo& job) { return job.is_detached; });
+}
+
+// What 'berth cancel' can end.
+CompletionWords list_active_jobs() {
+  return job_words(is_root(), [](const JobInfo& job) { return job.is_active(); });
 }
 
 // Users with a lease, a ticket or a history.
@@ -164,6 +191,20 @@ CompletionWords list_memory_words() {
   return {{"auto", "what earlier runs of this job needed"}, {"all", "whole GPUs"}};
 }
 
+// The targets, and each with one event.
+CompletionWords list_notify_words() {
+  CompletionWords words{{"command", "run the command of [notify]"},
+                        {"webhook", "an HTTP POST to the webhook of [notify]"},
+                        {"mail", "by sendmail, to you"},
+                        {"bell", "the terminal's bell and title"},
+                        {"none", "nothing, whatever the configuration says"}};
+  for (const NotifyTarget target : kNotifyTargets) {
+    for (const NotifyEvent event : kNotifyEvents)
+      words.push_back({fmt::format("{}:{}", to_string(target), to_string(event))});
+  }
+  return words;
+}
+
 CompletionWords list_times() {
   return {{"today"}, {"yesterday"}, {"1h"}, {"24h"}, {"7d"}, {"30d"}};
 }
@@ -187,7 +228,12 @@ constexpr std::array kSources{
     SourceEntry{"undrain", "GPU", {list, list_drained_gpus}},
     SourceEntry{"", "GPU", {list, list_gpus}},
     SourceEntry{"", "--gpu", {list, list_gpus}},
-    SourceEntry{"", "TICKET", {word, list_tickets}},
+    SourceEntry{"logs", "ID", {word, list_detached_jobs}},
+    SourceEntry{"attach", "ID", {word, list_detached_jobs}},
+    SourceEntry{"cancel", "ID", {word, list_active_jobs}},
+    SourceEntry{"", "ID", {word, list_own_jobs}},
+    SourceEntry{"", "--after", {list, list_own_jobs}},
+    SourceEntry{"", "--after-any", {list, list_own_jobs}},
     SourceEntry{"", "LEASE|GPU", {word, list_shell_leases}},
     SourceEntry{"", "--user", {word, list_users}},
     SourceEntry{"", "--job", {word, list_job_names}},
@@ -199,6 +245,7 @@ constexpr std::array kSources{
     SourceEntry{"profile", "--mem", {}},
     SourceEntry{"", "--mem", {word, list_memory_words}},
     SourceEntry{"", "--since", {word, list_times}},
+    SourceEntry{"", "--notify", {word, list_notify_words}},
 };
 
 }  // namespace

@@ -28,7 +28,7 @@ struct CompletionSource {
 // The commands, with their summaries.
 std::vector<CompletionWord> list_commands();
 
-// The source for the option "--user", or the argument "TICKET" of the command; an empty one if its
+// The source for the option "--user", or the argument "ID" of the command; an empty one if its
 // values are not known. Calling `values` may read the harbour and the archive, and ask the driver.
 // Problems are not reported: the list is empty then.
 CompletionSource find_completion_source(std::string_view command, std::string_view option,

@@ -79,6 +79,12 @@ bool asks_for_help(std::string_view word) {
   return word == "-h" || word == "--help";
 }
 
+// A job that starts later queries the driver then, and a detached one in its own process.
+bool delays_request(std::string_view word) {
+  return word == "-d" || word == "--detach" || word.starts_with("--after") ||
+         word.starts_with("--begin");
+}
+
 // Output that could not be written (a full disk) must not look like success.
 int flush_output(int code) {
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -200,7 +206,9 @@ int run_program(int argc, const char* const* argv) {
   if (called == nullptr) return report_error(unknown_command_error(words[name]));
   const Words rest = words.subspan(name + 1);
   // Ask the driver first: it takes longer to answer than the command line takes to parse.
-  if (called->needs_driver && std::none_of(rest.begin(), rest.end(), asks_for_help)) {
+  const auto flags_end = std::find(rest.begin(), rest.end(), std::string_view("--"));
+  if (called->needs_driver && std::none_of(rest.begin(), rest.end(), asks_for_help) &&
+      std::none_of(rest.begin(), flags_end, delays_request)) {
     prefetch_driver_snapshot();
   }
   const int code = parse_and_run(*called, rest);

@@ -59,6 +59,31 @@ void explain_decimal_sizes(const std::vector<std::string>& typed_flags) {
 
 }  // namespace
 
+void add_start_flags(Flags& command, const std::shared_ptr<void>& owner,
+                     StartConditions& conditions) {
+  command.add_repeated_value(
+      "--after", "ID,...", "Wait until these jobs have succeeded",
+      [owner, &conditions](std::string_view text) { return add_job_ids(text, conditions.after); });
+  command.add_repeated_value("--after-any", "ID,...", "Wait until these jobs have ended, however",
+                             [owner, &conditions](std::string_view text) {
+                               return add_job_ids(text, conditions.after_any);
+                             });
+  command.add_value(
+      "--begin", "TIME", "Wait until this time: 18:00, tomorrow 9:00, 2h (from now\non) or a date",
+      [owner, &conditions](std::string_view text) -> Result<void> {
+        conditions.begin = TRY(parse_begin_time(text, std::chrono::system_clock::now()));
+        return {};
+      });
+}
+
+void add_notify_flag(Flags& command, const std::shared_ptr<void>& owner, NotifyOptions& options) {
+  command.add_repeated_value(
+      "--notify", "WHAT",
+      "Notify when the job ends: command, webhook, mail or bell;\n"
+      "mail:granted,failed chooses events (docs/notifications.md)",
+      [owner, &options](std::string_view text) { return add_notify_choice(text, options); });
+}
+
 std::shared_ptr<RequestOptions> add_request_flags(Flags& command, WaitLimits limits) {
   auto options = std::make_shared<RequestOptions>();
   command.set_group("Request");

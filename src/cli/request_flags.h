@@ -7,6 +7,8 @@
 
 #include "cli/flags.h"
 #include "lease/request_options.h"
+#include "run/notify.h"
+#include "run/start_conditions.h"
 
 namespace berth {
 
@@ -18,5 +20,12 @@ enum class WaitLimits : std::uint8_t { offered, none };
 // given.
 std::shared_ptr<RequestOptions> add_request_flags(Flags& command,
                                                   WaitLimits limits = WaitLimits::offered);
+
+// Declares --after, --after-any and --begin. `owner` keeps `conditions` alive.
+void add_start_flags(Flags& command, const std::shared_ptr<void>& owner,
+                     StartConditions& conditions);
+
+// Declares --notify. `owner` keeps `options` alive.
+void add_notify_flag(Flags& command, const std::shared_ptr<void>& owner, NotifyOptions& options);
 
 }  // namespace berth

@@ -105,13 +105,14 @@ Result<std::vector<TicketRecord>> find_tickets(
 Error make_held_by_job_error(const Record& lease) {
   if (holds_bell(lease, lease.pid)) {
     return {ErrorKind::usage,
-            fmt::format("lease {} is held by a job; to end the job: kill {}", lease.id, lease.pid)};
+            fmt::format("lease {0} is held by a job; to end the job: berth cancel {0}", lease.id)};
   }
   const std::string holders = format_bell_holders(lease);
   if (!holders.empty()) {
     return {ErrorKind::usage,
-            fmt::format("lease {} is held by processes of its job; end them first: {}", lease.id,
-                        holders)};
+            fmt::format(
+                "lease {0} is held by processes of its job ({1}); to end them: berth cancel {0}",
+                lease.id, holders)};
   }
   return {ErrorKind::usage,
           fmt::format("lease {} is held by a job; end the job first (its processes are not "
@@ -130,9 +131,9 @@ Error make_not_waiting_error(LockedHarbour& locked, const Record& lease) {
   if (!is_shell_lease(lease)) {
     if (!holds_bell(lease, lease.pid)) return make_held_by_job_error(lease);
     return {ErrorKind::usage,
-            fmt::format("{} is the lease of a running job, not a ticket; to end it, stop the job "
-                        "(kill {})",
-                        lease.id, lease.pid)};
+            fmt::format(
+                "{0} is the lease of a running job, not a ticket; to end the job: berth cancel {0}",
+                lease.id)};
   }
   return {ErrorKind::usage,
           fmt::format("{0} is a lease, not a waiting ticket; to release it: berth release {0}",
@@ -309,13 +310,6 @@ Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids) 
                                    [&](const TicketRecord& one) { return one.name.id == id; });
     if (!known) tickets.push_back(std::move(ticket));
   }
-  return cancel_found_tickets(locked, std::move(tickets));
-}
-
-Result<std::vector<Record>> cancel_own_tickets() {
-  LockedHarbour locked = TRY(lock_harbour());
-  auto tickets =
-      TRY(find_tickets(locked, [](const TicketRecord& ticket) { return is_own(ticket.record); }));
   return cancel_found_tickets(locked, std::move(tickets));
 }
 

@@ -21,9 +21,6 @@ namespace berth {
 // belongs to another user.
 Result<std::vector<Record>> cancel_tickets(const std::vector<std::string>& ids);
 
-// Cancels all tickets of this user. Without a ticket the result is empty.
-Result<std::vector<Record>> cancel_own_tickets();
-
 struct NamedGpu {
   std::string uuid;
   std::string index;  // as messages show it

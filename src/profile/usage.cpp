@@ -49,6 +49,19 @@ bool UsageMeter::belongs_to_lease(const GpuProcess& process, const GpuBaseline& 
   return runs_under(process, lease_);
 }
 
+void UsageMeter::find_intruder(const GpuSample& sample, const GpuBaseline& baseline) {
+  const bool is_exclusive = !lease_.request.memory && lease_.parent_lease.empty();
+  if (intruder_ || !is_exclusive) return;
+  for (const GpuProcess& process : sample.processes) {
+    const bool is_foreign = process.kind == ProcessKind::compute && process.uid &&
+                            *process.uid != lease_.uid && *process.uid != 0 &&
+                            !baseline.pids.contains(process.pid);
+    if (!is_foreign || is_driver_daemon(process) || runs_under(process, lease_)) continue;
+    intruder_ = Intruder{process, sample.uuid};
+    return;
+  }
+}
+
 std::optional<Bytes> UsageMeter::measure_job_memory(const GpuSample& sample,
                                                     const GpuBaseline& baseline) {
   std::uint64_t sum = 0;
@@ -91,6 +104,8 @@ void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::ti
   for (std::size_t i = 0; i < std::min(gpu_samples.size(), baselines_.size()); ++i) {
     const GpuSample& sample = gpu_samples[i];
     GpuUsage& gpu = usage_.gpus[i];
+    find_intruder(sample, baselines_[i]);
+    if (sample.lost && lost_gpu_.empty()) lost_gpu_ = sample.uuid;
     if (sample.memory_total && sample.memory_used && sample.memory_total->count > 0) {
       usage_.max_memory_fraction =
           std::max(usage_.max_memory_fraction, static_cast<double>(sample.memory_used->count) /

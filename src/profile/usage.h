@@ -51,6 +51,16 @@ class UsageMeter {
   void add_sample(const std::vector<GpuSample>& gpu_samples, Clock::time_point now);
 
   const Usage& usage() const { return usage_; }
+  // A process of another user that computed on a GPU which the lease has alone, and the UUID of
+  // that GPU. Processes of root do not count: a container of the job may run as root.
+  struct Intruder {
+    GpuProcess process;
+    std::string uuid;
+  };
+  // The first one since the grant.
+  const std::optional<Intruder>& intruder() const { return intruder_; }
+  // The UUID of the first GPU that the driver has lost since the grant; empty: none.
+  const std::string& lost_gpu() const { return lost_gpu_; }
   // Did the last sample show that no GPU was utilized? An unknown utilization is not idle.
   bool idle() const { return idle_; }
 
@@ -71,6 +81,8 @@ class UsageMeter {
   std::optional<Bytes> measure_job_memory(const GpuSample& sample, const GpuBaseline& baseline);
   bool belongs_to_lease(const GpuProcess& process, const GpuBaseline& baseline) const;
 
+  void find_intruder(const GpuSample& sample, const GpuBaseline& baseline);
+
   Record lease_;
   std::vector<GpuBaseline> baselines_;
   Usage usage_;
@@ -78,6 +90,8 @@ class UsageMeter {
   std::vector<TimeAverage> power_w_;          // for each GPU
   std::optional<Clock::time_point> last_sample_time_;
   bool idle_ = false;
+  std::optional<Intruder> intruder_;
+  std::string lost_gpu_;
 };
 
 }  // namespace berth

@@ -65,6 +65,43 @@ TEST(UsageMeter, exclusive_lease_owns_all_later_processes) {
   EXPECT_EQ(meter.usage().peak(), gib(3));
 }
 
+GpuProcess process_of(std::int64_t pid, std::optional<uid_t> uid) {
+  GpuProcess one = process(pid, gib(1));
+  one.uid = uid;
+  one.lineage.clear();
+  return one;
+}
+
+TEST(UsageMeter, finds_another_users_process_on_a_gpu_of_its_own) {
+  constexpr std::int64_t kPid = 999'999'999;
+  const uid_t other = ::geteuid() + 1;
+  UsageMeter meter(lease_of_this_process(std::nullopt),
+                   {make_baseline_gpu({process_of(7, other)})});
+  // One that was there before, the job's own, root's, and one whose user is unknown.
+  meter.add_sample({make_sample({process_of(7, other), process_of(kPid, ::geteuid()),
+                                 process_of(kPid + 1, 0), process_of(kPid + 2, std::nullopt)})},
+                   kStart);
+  EXPECT_FALSE(meter.intruder());
+  meter.add_sample({make_sample({process_of(kPid + 3, other)})}, kStart + 1s);
+  ASSERT_TRUE(meter.intruder());
+  EXPECT_EQ(meter.intruder()->process.pid, kPid + 3);
+  EXPECT_EQ(meter.intruder()->uuid, "GPU-1");
+  // On a shared GPU it may have a lease, too.
+  UsageMeter beside(lease_of_this_process(gib(8)), {make_baseline_gpu()});
+  beside.add_sample({make_sample({process_of(kPid, other)})}, kStart);
+  EXPECT_FALSE(beside.intruder());
+}
+
+TEST(UsageMeter, remembers_a_lost_gpu) {
+  UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
+  GpuSample sample = make_sample({});
+  meter.add_sample({sample}, kStart);
+  EXPECT_EQ(meter.lost_gpu(), "");
+  sample.lost = true;
+  meter.add_sample({sample}, kStart + 1s);
+  EXPECT_EQ(meter.lost_gpu(), "GPU-1");
+}
+
 TEST(UsageMeter, infers_unknown_memory_only_for_exclusive_leases) {
   UsageMeter alone(lease_of_this_process(std::nullopt), {make_baseline_gpu({}, mib(300))});
   alone.add_sample({make_sample({process(999'999'999, std::nullopt)}, 50, mib(1300))}, kStart);

@@ -1,6 +1,7 @@
 // One attempt to run a job under a lease; see attempt.h.
 #include "run/attempt.h"
 
+#include <algorithm>
 #include <chrono>
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -8,13 +9,16 @@
 #include <variant>
 
 #include "base/terminal.h"
+#include "base/text.h"
 #include "devices/placeholder.h"
 #include "lease/bell_holders.h"
 #include "lease/job_environment.h"
 #include "lease/lease_history.h"
 #include "run/keeper.h"
+#include "run/output_limit.h"
 #include "run/output_tail.h"
 #include "run/sampler.h"
+#include "status/explain.h"
 
 namespace berth {
 namespace {
@@ -62,7 +66,8 @@ class Attempt {
         options_(options),
         signals_(signals),
         // At the learning rate for every request: the profile decides what the next run reserves.
-        sampler_(lease_, SamplingRate::learning) {}
+        sampler_(lease_, SamplingRate::learning),
+        output_limit_(options.bounded_output, options.output_limit) {}
 
   AttemptResult run(Job job) {
     set_up_gpus(job);
@@ -83,16 +88,42 @@ class Attempt {
       return {problem->code};
     }
     probe_.set_interrupt(signals_.fd());  // notice the job's end even while a driver hangs
-    const JobEnd ended = supervise(std::get<pid_t>(started), lease_, signals_,
-                                   {print_message, [this] { on_long_run(); },
-                                    [this] { return sample_if_due(sampler_, probe_, lease_); },
-                                    options_.whole_group, options_.lifeline});
+    const JobEnd ended =
+        supervise(std::get<pid_t>(started), lease_, signals_,
+                  {print_message, [this] { on_long_run(); }, [this] { return work_if_due(); },
+                   options_.whole_group, options_.lifeline});
     const auto run_time = Clock::now() - begin;
     probe_.set_interrupt(-1);
+    if (options_.bounded_output >= 0) output_limit_.apply();  // what it wrote since the last check
     return finish(ended, run_time, tail);
   }
 
  private:
+  std::chrono::milliseconds work_if_due() {
+    const auto sample_due = sample_if_due(sampler_, probe_, lease_);
+    if (options_.on_problem) report_problems();
+    if (options_.bounded_output < 0) return sample_due;
+    const auto now = Clock::now();
+    if (now >= output_check_) output_check_ = now + output_limit_.apply();
+    return std::min(sample_due, std::chrono::ceil<std::chrono::milliseconds>(output_check_ - now));
+  }
+
+  void report_problems() {
+    const UsageMeter& meter = sampler_.meter();
+    const auto gpu = [this](const std::string& uuid) {
+      return gpu_list(format_gpu_indices(lease_.host_gpus(), {uuid}));
+    };
+    if (const auto& intruder = meter.intruder()) {
+      options_.on_problem(
+          NotifyEvent::stranger,
+          fmt::format("{} on {}", describe_stranger(intruder->process), gpu(intruder->uuid)));
+    }
+    if (!meter.lost_gpu().empty()) {
+      options_.on_problem(NotifyEvent::gpu_lost,
+                          fmt::format("the driver has lost {}", gpu(meter.lost_gpu())));
+    }
+  }
+
   void set_up_gpus(Job& job) {
     const GpuIdFormat form = options_.show_uuids ? GpuIdFormat::uuid : GpuIdFormat::index;
     job.environment = make_job_environment(lease_.host_gpus(), lease_.record().uuids, form,
@@ -123,7 +154,9 @@ class Attempt {
                       ExitClass::failure,
                       tail.has_stderr(),
                       sampler_.usage(),
-                      lease_.record().request.memory};
+                      lease_.record().request.memory,
+                      WIFSIGNALED(status) ? std::optional(WTERMSIG(status)) : std::nullopt,
+                      run_time};
     // A job that was asked to end did not end for lack of memory, whatever its output and the
     // driver's numbers suggest.
     if (succeeded || !ended.interrupted) {
@@ -134,7 +167,9 @@ class Attempt {
     // Write the profile before the release: a waiter that is granted first would profile again.
     const bool profiling_run = lease_.record().is_profiling_run;
     if (profiling_run) record_outcome(lease_, end, run_time, options_);
-    probe_.close_session();
+    // Not close_session(): this process exits soon, and the driver's helper with it. Until then the
+    // helper's exit would only take the processor from this process.
+    probe_.abandon_query();
     if (!lease_.release(Lease::kForkPatience)) report_remaining_holders(lease_);
     if (WIFSIGNALED(status)) {
       record(Ending::killed, WTERMSIG(status));
@@ -150,6 +185,8 @@ class Attempt {
   const AttemptOptions& options_;
   SignalQueue& signals_;
   Sampler sampler_;
+  OutputLimit output_limit_;
+  Clock::time_point output_check_{};
   std::optional<Placeholders> placeholders_;
 };
 

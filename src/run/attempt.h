@@ -2,6 +2,8 @@
 // release the lease, and record the outcome.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -11,6 +13,7 @@
 #include "profile/learning.h"
 #include "profile/usage.h"
 #include "run/job.h"
+#include "run/notification.h"
 
 namespace berth {
 
@@ -23,6 +26,12 @@ struct AttemptOptions {
   // Record the outcome of a short or failed run too: the user named the job's type, or wants its
   // memory learned (--mem auto).
   bool always_record = false;
+  // Of a detached job; -1: none. See output_limit.h.
+  int bounded_output = -1;
+  Bytes output_limit{};
+  // Called with `stranger` or `gpu_lost`, and a sentence, when a sample shows it: at each sample
+  // from then on. Empty: not called.
+  std::function<void(NotifyEvent event, const std::string& message)> on_problem{};
 };
 
 struct AttemptResult {
@@ -33,6 +42,8 @@ struct AttemptResult {
   bool has_stderr_tail = false;  // its stderr could be read, and counts in exit_class
   Usage usage{};
   std::optional<Bytes> reserved{};  // on each GPU; nullopt: the GPUs were exclusive
+  std::optional<int> signal{};      // that ended the job
+  std::chrono::nanoseconds run_time{};
 };
 
 // Releases `lease` in every case, and prints problems to stderr. If processes of the job still hold

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/process.h"
 #include "base/shell.h"
 #include "base/simulation.h"
 #include "base/text.h"
@@ -118,14 +119,6 @@ std::optional<ProgramError> check_interpreter(const std::string& name, const std
                                   in_quotes(name), in_quotes(interpreter), remedy)};
 }
 
-std::vector<char*> make_pointer_array(std::vector<std::string>& texts) {
-  std::vector<char*> list;
-  list.reserve(texts.size() + 1);
-  for (std::string& text : texts) list.push_back(text.data());
-  list.push_back(nullptr);
-  return list;
-}
-
 std::vector<std::string> build_environment(const Job& job) {
   std::vector<std::string> variables;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -216,14 +209,17 @@ std::optional<ProgramError> check_program(const std::string& name) {
 std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
                                             const SignalQueue& signals) {
   // Not posix_spawnp(): to find a program by failing calls of execve() takes ten times as long.
-  auto found = find_program(job.command.front());
-  if (auto* problem = std::get_if<ProgramError>(&found)) return std::move(*problem);
-  std::string& path = std::get<std::string>(found);
+  std::string path = job.program;
+  if (path.empty() || check_runnable(path) != 0) {
+    auto found = find_program(job.command.front());
+    if (auto* problem = std::get_if<ProgramError>(&found)) return std::move(*problem);
+    path = std::move(std::get<std::string>(found));
+  }
   const UniqueFd bell = lease.make_inheritable_bell();
   std::vector<std::string> arguments = job.command;
   std::vector<std::string> variables = build_environment(job);
-  std::vector<char*> argv = make_pointer_array(arguments);
-  std::vector<char*> envp = make_pointer_array(variables);
+  std::vector<char*> argv = exec_pointers(arguments);
+  std::vector<char*> envp = exec_pointers(variables);
   posix_spawnattr_t attributes;
   ::posix_spawnattr_init(&attributes);
   ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
@@ -284,9 +280,8 @@ JobEnd supervise(pid_t job, Lease& lease, SignalQueue& signals, const JobHooks& 
       if (WIFSTOPPED(status)) stop_with_job(job, status);
     }
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(audit - Clock::now());
-    const auto pause =
-        std::max(std::chrono::milliseconds(0),
-                 std::min({left, hooks.sample_if_due(), lease.maintain_heartbeat()}));
+    const auto pause = std::max(std::chrono::milliseconds(0),
+                                std::min({left, hooks.work_if_due(), lease.maintain_heartbeat()}));
     const int deletion = short_job ? -1 : lease.deletion_watch_fd();
     std::array<pollfd, 3> watched{
         {{signals.fd(), POLLIN, 0}, {deletion, POLLIN, 0}, {lifeline, 0, 0}}};

@@ -18,6 +18,7 @@ namespace berth {
 
 struct Job {
   std::vector<std::string> command;
+  std::string program;  // the file of the command, as find_program() has found it; or empty
   std::vector<std::pair<std::string, std::string>>
       environment;       // added to this process's own, and wins over it
   rlimit descriptors{};  // the job's limit of open files (this process has raised its own)
@@ -48,8 +49,8 @@ std::variant<pid_t, ProgramError> start_job(const Job& job, const Lease& lease,
 struct JobHooks {
   std::function<void(const std::string&)> on_notice;  // a message for the user
   std::function<void()> on_long_run;  // called once, when the job has run for a second
-  // Samples what the job uses, if a sample is due; returns the time until the next one.
-  std::function<std::chrono::milliseconds()> sample_if_due;
+  // Does what is due, such as a sample of what the job uses; returns the time until the next call.
+  std::function<std::chrono::milliseconds()> work_if_due;
   // berth and the job have a process group of their own: supervise() passes on to the whole group
   // what another process sends to berth, as a terminal would. (The job may be a shell that waits
   // for a pipeline: it would not pass the signal on.)

@@ -27,6 +27,7 @@ class Sampler {
   void add_sample(const Result<std::vector<GpuSample>>& samples, Lease& lease);
 
   const Usage& usage() const { return meter_.usage(); }
+  const UsageMeter& meter() const { return meter_; }
 
  private:
   using Clock = std::chrono::steady_clock;

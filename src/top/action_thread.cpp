@@ -6,12 +6,27 @@
 #include <utility>
 
 #include "lease/cancel_and_release.h"
+#include "run/cancel.h"
 
 namespace berth::top {
+
+namespace {
+
+Notice end_job(const std::string& id) {
+  CancelSelection selection;
+  selection.ids = {id};
+  const auto ended = cancel(selection, kDefaultGrace);
+  if (!ended) return {Style::bad, ended.error().message};
+  const CancelledJob& job = ended->front();
+  return {is_done(job) ? Style::good : Style::bad, describe_end(job, kDefaultGrace)};
+}
+
+}  // namespace
 
 Notice run_action(const PendingAction& action) {
   const bool cancels = action.kind == PendingAction::Kind::cancel;
   try {
+    if (action.kind == PendingAction::Kind::end_job) return end_job(action.id);
     const auto ended = cancels ? cancel_tickets({action.id}) : release_leases({action.id}, {});
     if (!ended) return {Style::bad, ended.error().message};
     if (ended->empty()) {

@@ -258,7 +258,7 @@ TEST_F(ModelTest, explains_why_an_action_is_refused) {
   type_keys(model_, "r");
   EXPECT_TRUE(notice_has({"lease", "ticket", "press c"}));
   type_keys(model_, "gc");
-  EXPECT_TRUE(notice_has({"c ", "ticket", "queue"}));
+  EXPECT_TRUE(notice_has({"lease of a shell", "press r"}));
   type_keys(model_, "jjr");
   EXPECT_TRUE(notice_has({"lease bbbbbbbb", "4000001", "root", "release"}));
   type_keys(model_, "jjjjr");  // GPU 3
@@ -281,7 +281,7 @@ TEST_F(ModelTest, refuses_to_release_leases_of_jobs_and_of_other_hosts) {
   next.hosts[0].leases[0].holder = HolderKind::job;
   model_.set_snapshot(share_snapshot(next));
   type_keys(model_, "r");
-  EXPECT_TRUE(notice_has({"lease aaaaaaaa", "job", "kill 4711"}));
+  EXPECT_TRUE(notice_has({"lease aaaaaaaa", "job", "press c"}));
   next = make_snapshot();
   next.hosts[0].is_remote = true;
   model_.set_snapshot(share_snapshot(next));

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 #include <vector>
 
+#include "base/quantity.h"
 #include "base/text.h"
 #include "base/users.h"
+#include "run/cancel.h"
 #include "status/status_format.h"
 
 namespace berth::top {
@@ -63,6 +65,19 @@ Result<const Record*> find_lease(const Row& row, uid_t viewer) {
                           own.size(), index));
 }
 
+Result<PendingAction> make_end_action(const Row& row, uid_t viewer) {
+  const Record& record = *TRY(find_lease(row, viewer));
+  TRY(check_permission("lease", "cancel", record, *row.host, viewer));
+  if (record.holder == HolderKind::shell)
+    return fail(ErrorKind::usage, "this is the lease of a shell; press r to release it");
+  return PendingAction{
+      PendingAction::Kind::end_job, record.id,
+      fmt::format("End job {}{}{}? Its processes get SIGTERM, and SIGKILL if they still run after "
+                  "{}.",
+                  record.id, owner_suffix(record, viewer), title_suffix(record),
+                  format_duration(kDefaultGrace))};
+}
+
 }  // namespace
 
 std::string format_lease_gpus(const Record& lease, const Status& host) {
@@ -78,11 +93,9 @@ std::string format_lease_gpus(const Record& lease, const Status& host) {
 }
 
 Result<PendingAction> make_cancel_action(const Row& row, uid_t viewer) {
-  if (row.ticket == nullptr) {
-    return fail(ErrorKind::usage, row.lease == nullptr
-                                      ? "c cancels a ticket: select one in the queue"
-                                      : "this is a lease, not a ticket; press r to release it");
-  }
+  if (row.ticket == nullptr && row.gpu == nullptr)
+    return fail(ErrorKind::usage, "c cancels a ticket or ends a job: select one");
+  if (row.ticket == nullptr) return make_end_action(row, viewer);
   const Record& record = row.ticket->record;
   TRY(check_permission("ticket", "cancel", record, *row.host, viewer));
   return PendingAction{
@@ -102,8 +115,8 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   const Record& record = *TRY(find_lease(row, viewer));
   TRY(check_permission("lease", "release", record, *row.host, viewer));
   if (record.holder == HolderKind::job) {
-    return fail(ErrorKind::usage, fmt::format("lease {} is held by a job; to end the job: kill {}",
-                                              record.id, record.pid));
+    return fail(ErrorKind::usage,
+                fmt::format("lease {} is held by a job; press c to end the job", record.id));
   }
   return PendingAction{
       PendingAction::Kind::release, record.id,

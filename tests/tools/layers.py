@@ -18,7 +18,7 @@ ORDER = [
     ["src/lease"],
     ["src/run"],
     ["src/cluster/remote"],
-    ["src/batch", "src/top", "src/serve", "src/doctor", "python"],
+    ["src/batch", "src/top", "src/serve", "src/doctor", "src/mcp", "python"],
     ["src/cli"],
 ]
 # The simulated driver may know the binary interface of the drivers and nothing else of them.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
@@ -28,6 +29,9 @@
 #include "lease/sublease.h"
 #include "profile/job_type.h"
 #include "profile/needs_estimate.h"
+#include "run/detach.h"
+#include "run/notify.h"
+#include "run/start_conditions.h"
 
 namespace berth {
 namespace {
@@ -59,6 +63,10 @@ struct BatchCommandOptions {
   bool replaces_braces = false;  // -I {}
   bool in_order = false;
   bool no_wait = false;
+  bool detach = false;
+  StartConditions start;
+  NotifyOptions notify;
+  bool notify_lines = false;
 };
 
 // What the batch uses in the file system.
@@ -92,6 +100,8 @@ Result<void> check_options(const BatchCommandOptions& options) {
   if (options.resume && options.restart) {
     return usage_failure("--resume and --restart contradict each other; use only one of them");
   }
+  if (options.notify_lines && options.notify.choices.empty())
+    return usage_failure("--notify-lines needs --notify; write, for example, --notify mail");
   if (options.limit && options.old_limit) {
     return usage_failure("--limit and --timeout mean the same here; use only --limit");
   }
@@ -114,6 +124,10 @@ std::optional<std::size_t> current_lease_gpu_count() {
 Result<void> plan_sharing(const BatchCommandOptions& options, BatchPlan& plan) {
   plan.run_flags = options.request->flags;
   plan.run_flags.insert(plan.run_flags.end(), options.run_flags.begin(), options.run_flags.end());
+  if (options.notify_lines) {
+    for (const std::string& text : options.notify.texts)
+      plan.run_flags.push_back(fmt::format("--notify={}", text));
+  }
   plan.window = options.request->auto_memory ? kLearnedQueueWindow : kQueueWindow;
   if (options.jobs) plan.jobs = *options.jobs;
   if (const auto gpus = current_lease_gpu_count()) {
@@ -241,23 +255,28 @@ int batch_exit_code(const BatchResult& result) {
   return result.failed.empty() ? 0 : 1;
 }
 
-Result<int> run(const BatchCommandOptions& options) {
-  TRY(check_options(options));
-  BatchPlan plan;
-  plan.lines = TRY(read_commands(options.source));
-  if (plan.lines.empty()) {
-    const std::string& csv = options.source.csv;
-    print_message(fmt::format("batch: there are no {}: nothing to do",
-                              csv.empty() ? "commands" : "rows in " + source_name(csv)));
-    return 0;
-  }
-  const BatchPaths paths = batch_paths(options, plan.lines);
-  if (options.resume && paths.follow_commands && ::access(paths.joblog.c_str(), F_OK) != 0) {
-    return usage_failure(
-        "there is no earlier batch of these commands here; if you have changed "
-        "some, name its folder with --logs");
-  }
-  if (options.dry_run) return show_lines(options, paths, plan);
+void report_batch(JobRecorder& recorder, const Progress& progress) {
+  recorder.write_progress(
+      {progress.total, progress.succeeded, progress.failed, progress.running.size()});
+}
+
+// A batch that could not run any line was refused: the caller has the error.
+void notify_end(Notifier& notifier, const BatchPlan& plan, const BatchResult& result) {
+  const bool is_refused = result.error && result.succeeded == 0 && result.failed.empty();
+  if (is_refused) return;
+  Notifier::JobResult end;
+  end.exit_code = result.error ? exit_code(result.error->kind) : batch_exit_code(result);
+  end.interrupted = result.signal != 0;
+  end.run_time = result.elapsed;
+  const std::size_t before = plan.lines.size() - plan.to_run.size();
+  end.counts = NotifyCounts{plan.lines.size(), before + result.succeeded, result.failed.size(),
+                            result.interrupted, result.not_started};
+  notifier.send_end(end);
+}
+
+Result<int> run_lines(const BatchCommandOptions& options, const BatchPaths& paths, BatchPlan plan,
+                      JobRecorder& recorder, Notifier& notifier) {
+  if (const auto signal = TRY(wait_for_start(options.start, recorder))) return 128 + *signal;
   if (options.old_limit) {
     print_message(
         "batch: --timeout is now called --limit (how long a line may run); the old name works in "
@@ -270,6 +289,11 @@ Result<int> run(const BatchCommandOptions& options) {
   plan.retries = options.retries;
   plan.limit = options.limit ? options.limit : options.old_limit;
   plan.keep_going = options.keep_going;
+  plan.on_granted = [&](const std::string& lease, const std::string& gpus) {
+    recorder.write_line_granted(lease, gpus);
+    notifier.send_granted("", "");  // the first line; each event is sent once
+  };
+  plan.on_progress = [&recorder](const Progress& now) { report_batch(recorder, now); };
   plan.known_seconds = [profiles = ProfileLookup()](const std::string& type) {
     return profiles.expected_seconds(type);
   };
@@ -281,6 +305,7 @@ Result<int> run(const BatchCommandOptions& options) {
   TRY(refuse_repetition(options, joblog.content(), paths.joblog, plan.lines));
   plan.to_run = select_lines(options, joblog.content(), plan.lines);
   if (!options.resume) joblog.clear();
+  recorder.report_ready();
   // Queued until the summary is printed: a user who presses Ctrl-C once too often wants to read it.
   SignalQueue signals(kBatchSignals);
   // The signals that also end the wait for a driver.
@@ -301,8 +326,62 @@ Result<int> run(const BatchCommandOptions& options) {
   const bool refused = result.error && result.succeeded == 0 && result.failed.empty();
   if (!refused) print(format_summary(plan, result, terminal_at(STDOUT_FILENO)));
   std::fflush(stdout);
+  notify_end(notifier, plan, result);
   if (result.error) return tl::make_unexpected(*result.error);
   return batch_exit_code(result);
+}
+
+// What 'berth jobs' shows as the command.
+std::vector<std::string> describe_source(const CommandSource& source) {
+  std::vector<std::string> words{"batch"};
+  words.insert(words.end(), source.arguments.begin(), source.arguments.end());
+  if (!source.csv.empty()) words.insert(words.end(), {"--csv", source.csv});
+  if (!source.words.empty()) words.emplace_back("--");
+  words.insert(words.end(), source.words.begin(), source.words.end());
+  return words;
+}
+
+Result<int> run_and_notify(const BatchCommandOptions& options, const BatchPaths& paths,
+                           BatchPlan plan, JobRecorder& recorder, Notifier& notifier) {
+  if (recorder.is_active()) notifier.set_detached_job(recorder.id(), recorder.path());
+  auto result = run_lines(options, paths, std::move(plan), recorder, notifier);
+  // The user sees wrong usage at once.
+  if (!result && result.error().kind != ErrorKind::usage) notifier.send_refused(result.error());
+  return result;
+}
+
+Result<int> run(const BatchCommandOptions& options) {
+  TRY(check_options(options));
+  TRY(check_start_conditions(options.start));
+  BatchPlan plan;
+  plan.lines = TRY(read_commands(options.source));
+  if (plan.lines.empty()) {
+    const std::string& csv = options.source.csv;
+    print_message(fmt::format("batch: there are no {}: nothing to do",
+                              csv.empty() ? "commands" : "rows in " + source_name(csv)));
+    return 0;
+  }
+  const BatchPaths paths = batch_paths(options, plan.lines);
+  if (options.resume && paths.follow_commands && ::access(paths.joblog.c_str(), F_OK) != 0) {
+    return usage_failure(
+        "there is no earlier batch of these commands here; if you have changed "
+        "some, name its folder with --logs");
+  }
+  if (options.dry_run) return show_lines(options, paths, plan);
+  const std::string label =
+      options.request->label.empty() ? default_label(options) : options.request->label;
+  const std::vector<std::string> source = describe_source(options.source);
+  Notifier notifier = TRY(Notifier::create(
+      options.notify, {true, label, public_command(source, are_commands_hidden())}, true));
+  JobRecorder no_recorder;
+  if (!options.detach)
+    return run_and_notify(options, paths, std::move(plan), no_recorder, notifier);
+  JobSpec spec = make_job_spec(JobKind::batch, source, label);
+  std::error_code problem;
+  spec.line_logs = std::filesystem::absolute(paths.logs, problem).lexically_normal().string();
+  return run_detached(std::move(spec), [&](JobRecorder& recorder) {
+    return run_and_notify(options, paths, std::move(plan), recorder, notifier);
+  });
 }
 
 // A flag that is passed on to `berth run` unchanged.
@@ -373,6 +452,16 @@ void add_line_flags(Flags& command, const SharedOptions& options) {
                       options->limit = TRY(parse_limit(text));
                       return {};
                     });
+}
+
+void add_detach_flags(Flags& command, const SharedOptions& options) {
+  command.add_flag("-d,--detach", options->detach,
+                   "Return at once, and run the batch without this terminal;\n"
+                   "prints its id (berth jobs, logs, wait, cancel)");
+  add_start_flags(command, options, options->start);
+  add_notify_flag(command, options, options->notify);
+  command.add_flag("--notify-lines", options->notify_lines,
+                   "With --notify: notify of each line, too");
 }
 
 void add_log_flags(Flags& command, const SharedOptions& options) {
@@ -450,6 +539,7 @@ Action define_batch(Flags& command, const CommandContext& context) {
   add_line_flags(command, options);
   add_log_flags(command, options);
   add_run_flags(command, options);
+  add_detach_flags(command, options);
   add_hidden_flags(command, options);
   command.set_foreign_flag_remedy(
       "for one command write berth run -- COMMAND, for several berth batch -- 'COMMAND' 'COMMAND'");
@@ -467,6 +557,7 @@ Action define_batch(Flags& command, const CommandContext& context) {
       "  berth batch --mem auto -k jobs.txt              share GPUs; berth learns how much\n"
       "  berth batch --per-gpu 3 --retries 2 jobs.txt    three lines on each GPU\n"
       "  berth batch --resume jobs.txt                   continue after Ctrl-C or a reboot\n"
+      "  berth batch -d jobs.txt                         goes on after you log out\n"
       "  berth batch -n 2 --limit 4h -j 3 jobs.txt       two GPUs each, three lines at once\n"
       "  seq 9 | sed 's/^/.\\/simulate --device @ --seed /' | berth batch -I @ -\n"
       "  berth batch -- 'python a.py' 'python b.py --fast'\n"

@@ -1,51 +1,84 @@
-// The command `berth cancel TICKET… | --all`.
+// The command `berth cancel ID… | --label TEXT | --all | --mine`.
+#include "run/cancel.h"
+
+#include <chrono>
 #include <fmt/format.h>
 #include <memory>
 #include <string>
-#include <vector>
 
+#include "base/quantity.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
-#include "lease/cancel_and_release.h"
 
 namespace berth {
 namespace {
 
 struct CancelCommandOptions {
-  std::vector<std::string> tickets;
-  bool all = false;
+  CancelSelection selection;
+  std::chrono::nanoseconds grace = kDefaultGrace;
 };
 
+// Why a selection is empty.
+std::string describe_nothing(const CancelSelection& selection) {
+  const std::string_view what =
+      selection.only_waiting ? "ticket in the queue" : "job, ticket or lease";
+  if (!selection.label.empty())
+    return fmt::format("you have no {} with the label {}", what, in_quotes(selection.label));
+  return fmt::format("there is nothing to cancel: you have no {}", what);
+}
+
 Result<int> run(const CancelCommandOptions& options) {
-  if (options.all != options.tickets.empty()) {
-    return fail(ErrorKind::usage, options.all
-                                      ? "cancel: name tickets or use --all, not both"
-                                      : "cancel: no ticket given; name one ('berth queue' lists "
-                                        "them) or use --all");
+  const CancelSelection& selection = options.selection;
+  const bool by_selection = selection.all || selection.mine || !selection.label.empty();
+  if (by_selection != selection.ids.empty()) {
+    return fail(ErrorKind::usage, by_selection
+                                      ? "cancel: name jobs, or use --all, --mine or --label, not "
+                                        "both"
+                                      : "cancel: no job given; name one ('berth jobs' lists yours) "
+                                        "or use --all");
   }
-  const std::vector<Record> ended =
-      TRY(options.all ? cancel_own_tickets() : cancel_tickets(options.tickets));
-  for (const Record& ticket : ended) print(fmt::format("ticket {} is cancelled\n", ticket.id));
-  if (ended.empty()) print_message("you have no tickets in the queue");
-  return 0;
+  const std::vector<CancelledJob> jobs = TRY(cancel(selection, options.grace));
+  int code = 0;
+  for (const CancelledJob& job : jobs) {
+    if (is_done(job)) {
+      print(describe_end(job, options.grace) + "\n");
+      continue;
+    }
+    print_message(describe_end(job, options.grace));
+    code = exit_code(job.end == JobEndResult::refused ? ErrorKind::permission : ErrorKind::io);
+  }
+  if (jobs.empty()) print_message(describe_nothing(selection));
+  return code;
 }
 
 }  // namespace
 
 Action define_cancel(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<CancelCommandOptions>();
-  command.add_positionals("TICKET", "Ids of tickets, as 'berth queue' shows them",
-                          options->tickets);
-  command.add_flag("-a,--all", options->all, "Cancel all of your tickets");
+  CancelSelection& selection = options->selection;
+  command.add_positionals("ID", "Ids of jobs, tickets or leases, as 'berth jobs' shows them",
+                          selection.ids);
+  command.add_text("--label", "TEXT", "Your jobs with this label", selection.label);
+  command.add_flag("--mine", selection.mine, "All of your jobs");
+  command.add_flag("-a,--all", selection.all, "The same; for root: the jobs of all users");
+  command.add_flag("--waiting", selection.only_waiting, "Only those that still wait for GPUs");
+  command.add_value("--grace", "DURATION", "Time between SIGTERM and SIGKILL (default: 10s)",
+                    [options](std::string_view text) -> Result<void> {
+                      options->grace = TRY(parse_duration(text));
+                      return {};
+                    });
   command.set_footer(
-      "The 'berth run' or 'berth acquire' that waits with the ticket exits with code 75. You can\n"
-      "cancel only your own tickets; root can cancel all. If one of several tickets cannot be\n"
-      "cancelled, none is cancelled.\n"
+      "A waiting ticket leaves the queue; its 'berth run' or 'berth acquire' exits with code 75.\n"
+      "A running job or batch gets SIGTERM and, if it has not ended within the grace time,\n"
+      "SIGKILL. The lease of a shell is released. You can end only what is yours; root can end\n"
+      "everything. If one of several ids is refused, nothing is ended.\n"
       "\nExamples:\n"
       "  berth cancel k3f9a2mx\n"
-      "  berth cancel --all\n"
-      "\nExit codes: 0 done; 64 there is no such ticket; 74 the harbour cannot be used; 77 the\n"
-      "ticket belongs to another user.");
+      "  berth cancel --label sweep\n"
+      "  berth cancel --all --waiting\n"
+      "\nExit codes: 0 done; 64 there is no such job; 74 the harbour cannot be used, or a process\n"
+      "does not end; 77 the job belongs to another user.");
   return [options]() { return run(*options); };
 }
 

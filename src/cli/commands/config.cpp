@@ -21,6 +21,7 @@
 #include "harbour/location.h"
 #include "lease/request_options.h"
 #include "profile/job_type.h"
+#include "run/notify.h"
 
 namespace berth {
 namespace {
@@ -36,9 +37,32 @@ SettingRow variable_row(std::string name, const char* variable, Json value) {
   return {std::move(name), std::move(value), is_set ? variable : ""};
 }
 
+// A command may contain a secret, and the URL of a webhook is one.
+std::string show_notify_setting(std::string_view name, const std::string& value) {
+  const bool is_secret = name == "command" || (name == "webhook" && !value.starts_with("file:"));
+  return is_secret ? "set" : value;
+}
+
+void add_notify_rows(const NotifySettings& settings, std::vector<SettingRow>& rows) {
+  for (const char* const name : {"mail", "webhook", "webhook_format", "command"}) {
+    const auto found = settings.texts.find(name);
+    const bool is_set = found != settings.texts.end();
+    rows.push_back({fmt::format("notify.{}", name),
+                    is_set ? Json(show_notify_setting(name, found->second.value)) : Json(),
+                    is_set ? found->second.source : ""});
+  }
+  for (const char* const name : {"events", "always"}) {
+    const auto found = settings.lists.find(name);
+    const bool is_set = found != settings.lists.end();
+    rows.push_back({fmt::format("notify.{}", name), is_set ? Json(found->second.values) : Json(),
+                    is_set ? found->second.source : ""});
+  }
+}
+
 Result<std::vector<SettingRow>> read_settings() {
   const Configuration configuration = TRY(read_configuration());
   TRY(check_request_defaults(configuration));
+  TRY(check_notify_settings(configuration.notify));
   const HarbourLocation location = harbour_location();
   if (location.configuration_error) return tl::make_unexpected(*location.configuration_error);
   const std::string_view simulation = get_env_or_empty("BERTH_SIM");
@@ -61,6 +85,11 @@ Result<std::vector<SettingRow>> read_settings() {
                     is_set ? Json(found->second.value) : or_null(builtin_request_default(name)),
                     is_set ? found->second.source : ""});
   }
+  rows.push_back(
+      {"jobs.output", format_size(configuration.job_output), configuration.job_output_source});
+  rows.push_back(
+      {"jobs.keep", format_duration(configuration.job_keep), configuration.job_keep_source});
+  add_notify_rows(configuration.notify, rows);
   const auto timeout = TRY(read_driver_timeout());
   rows.push_back(variable_row("driver_timeout", "BERTH_DRIVER_TIMEOUT", format_duration(timeout)));
   rows.push_back(
@@ -102,14 +131,16 @@ std::string value_text(const Json& value) {
 }
 
 std::string settings_table(const std::vector<SettingRow>& rows, const Terminal& terminal) {
-  constexpr std::size_t kNameWidth = 15;
+  std::size_t name_width = 0;
   std::size_t width = std::string_view("VALUE").size();
-  for (const SettingRow& row : rows)
-    width = std::max(width, display_width(terminal.escape(value_text(row.value))));
-  std::string text =
-      fmt::format("{}  {}  FROM\n", align_left("SETTING", kNameWidth), align_left("VALUE", width));
   for (const SettingRow& row : rows) {
-    text += fmt::format("{}  {}  {}\n", align_left(row.name, kNameWidth),
+    name_width = std::max(name_width, row.name.size());
+    width = std::max(width, display_width(terminal.escape(value_text(row.value))));
+  }
+  std::string text =
+      fmt::format("{}  {}  FROM\n", align_left("SETTING", name_width), align_left("VALUE", width));
+  for (const SettingRow& row : rows) {
+    text += fmt::format("{}  {}  {}\n", align_left(row.name, name_width),
                         align_left(terminal.escape(value_text(row.value)), width),
                         row.source.empty() ? "default" : terminal.escape(row.source));
   }

@@ -22,10 +22,14 @@
 #include "cluster/remote/remote_run.h"
 #include "devices/driver.h"
 #include "lease/acquire.h"
+#include "lease/job_environment.h"
 #include "profile/job_type.h"
 #include "run/attempt.h"
+#include "run/detach.h"
 #include "run/job.h"
+#include "run/notify.h"
 #include "run/run_event_writer.h"
+#include "run/start_conditions.h"
 #include "run/wait_display.h"
 
 namespace berth {
@@ -41,6 +45,9 @@ struct RunCommandOptions {
   std::vector<std::string> environment;
   std::string job_spec_file;  // from another host; see cluster/remote/remote_job_spec.h
   int event_fd = -1;          // for the `berth batch` that started this; see run_event_writer.h
+  bool detach = false;
+  StartConditions start;
+  NotifyOptions notify;
 };
 
 AcquireRequest make_run_request(const RunCommandOptions& options, const Job& job) {
@@ -161,7 +168,51 @@ Result<std::variant<int, Lease>> run_on_hosts(const RunCommandOptions& options,
                         probe);
 }
 
-Result<int> run(const RunCommandOptions& options, const std::vector<std::string>& command) {
+// What can be refused at once, before a detached job leaves the user's terminal.
+Result<std::optional<ProgramError>> check_run(const RunCommandOptions& options, Job& job) {
+  if (job.command.empty()) {
+    return fail(ErrorKind::usage,
+                "run: no command given; write one after --, such as: berth run -- python train.py");
+  }
+  TRY(check_start_conditions(options.start));
+  if (is_remote(options)) return std::nullopt;
+  if (!options.environment.empty()) {
+    return fail(ErrorKind::usage, "run: --env needs --host; a local job inherits your environment");
+  }
+  auto found = find_program(job.command.front());
+  if (auto* problem = std::get_if<ProgramError>(&found)) return std::move(*problem);
+  job.program = std::move(std::get<std::string>(found));
+  return std::nullopt;
+}
+
+// A job that another host has sent is the job of that host, which notifies. The configuration's
+// `always` of a batch counts for the batch, not for each of its lines.
+Result<Notifier> make_notifier(const RunCommandOptions& options,
+                               const std::vector<std::string>& command) {
+  if (!options.job_spec_file.empty()) return Notifier();
+  return Notifier::create(
+      options.notify,
+      {false, options.request->label, public_command(command, are_commands_hidden())},
+      options.event_fd < 0);
+}
+
+Notifier::JobResult make_job_result(const AttemptResult& end) {
+  Notifier::JobResult result{end.code, end.signal, end.exit_class == ExitClass::out_of_memory,
+                             end.interrupted};
+  if (end.ran) result.run_time = end.run_time;
+  return result;
+}
+
+constexpr int kFirstSignalCode = 128;
+
+void notify_granted(Notifier& notifier, Lease& lease) {
+  if (!notifier.is_active()) return;
+  notifier.send_granted(lease.id(), format_gpu_indices(lease.host_gpus(), lease.record().uuids));
+}
+
+// Returns after all events but `refused`: a failure is the caller's.
+Result<int> run_job(const RunCommandOptions& options, const std::vector<std::string>& command,
+                    JobRecorder& recorder, Notifier& notifier) {
   Job job;
   job.command = command;
   std::string ticket;
@@ -171,19 +222,12 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
     job.command = std::move(job_spec.command);
     ticket = std::move(job_spec.ticket);
   }
-  if (job.command.empty()) {
-    return fail(ErrorKind::usage,
-                "run: no command given; write one after --, such as: berth run -- python train.py");
-  }
-  const bool remote = is_remote(options);
-  if (!remote && !options.environment.empty()) {
-    return fail(ErrorKind::usage, "run: --env needs --host; a local job inherits your environment");
-  }
-  const auto problem = remote ? std::nullopt : check_program(job.command.front());
-  if (problem) {
+  if (const auto problem = TRY(check_run(options, job))) {
     print_message(problem->message);
     return problem->code;
   }
+  if (const auto signal = TRY(wait_for_start(options.start, recorder))) return 128 + *signal;
+  const bool remote = is_remote(options);
   job.descriptors = raise_descriptor_limit();
   auto probe = open_driver([] { print_message("waiting for the driver to answer"); });
   if (!probe && !remote) return tl::make_unexpected(probe.error());
@@ -191,22 +235,38 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
   std::optional<Lease> local_lease;  // with --host: this host granted it first
   if (remote) {
     auto outcome = TRY(run_on_hosts(options, request, job, probe ? probe->get() : nullptr));
-    if (const int* code = std::get_if<int>(&outcome)) return *code;
+    if (const int* code = std::get_if<int>(&outcome)) {
+      notifier.send_end({*code});
+      return *code;
+    }
     local_lease = std::move(std::get<Lease>(outcome));
   }
   request.replaced_ticket = ticket;
+  request.preferred_id = recorder.id();
   request.no_wait = request.no_wait || !ticket.empty();
   AttemptOptions attempt_options = options.attempt;
   attempt_options.show_uuids = options.ids == "uuid";
-  attempt_options.whole_group =
-      options.event_fd >= 0;  // a batch gives each child a group of its own
+  // A batch gives each child a group of its own, and a detached job has one, too.
+  attempt_options.whole_group = options.event_fd >= 0 || recorder.is_active();
+  if (recorder.is_active()) {
+    attempt_options.bounded_output = STDOUT_FILENO;
+    attempt_options.output_limit = TRY(read_configuration()).job_output;
+  }
+  if (notifier.is_active()) {
+    attempt_options.on_problem = [&notifier](NotifyEvent event, const std::string& message) {
+      notifier.send_problem(event, message);
+    };
+  }
   if (!options.job_spec_file.empty()) attempt_options.lifeline = STDOUT_FILENO;
   attempt_options.always_record = options.request->auto_memory || !options.request->job.empty();
   const RunEventWriter event_writer(options.event_fd);
+  const WaitCallbacks callbacks =
+      recorder.is_active() ? recorder.wait_callbacks() : event_writer.wait_callbacks();
   for (unsigned retries_left = options.retries;; --retries_left) {
     auto lease = local_lease
                      ? Result<std::variant<Lease, int>>(*std::exchange(local_lease, std::nullopt))
-                     : acquire_with_display(**probe, request, -1, event_writer.wait_callbacks());
+                     : acquire_with_display(**probe, request, -1, callbacks);
+    request.preferred_id.clear();  // another attempt has a lease of its own
     if (!lease) {
       const bool expected =
           !request.replaced_ticket.empty() && lease.error().kind == ErrorKind::not_granted;
@@ -220,6 +280,8 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
       request.no_wait = options.request->no_wait;
     }
     event_writer.write_granted(std::get<Lease>(*lease), request.profile_options);
+    recorder.write_granted(std::get<Lease>(*lease), request.profile_options);
+    notify_granted(notifier, std::get<Lease>(*lease));
     SignalQueue signals({SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD});
     const AttemptResult end =
         run_attempt(**probe, std::move(std::get<Lease>(*lease)), job, attempt_options, signals);
@@ -232,11 +294,44 @@ Result<int> run(const RunCommandOptions& options, const std::vector<std::string>
           "--retry-oom did not retry (use: berth run ... 2> FILE)");
     }
     event_writer.write_ended(end);
+    // A signal before the start came from the user, who knows that the job did not run.
+    const bool has_result = end.ran || end.code < kFirstSignalCode;
+    if (has_result) notifier.send_end(make_job_result(end));
     (void)probe->release();  // this process exits now, and its helper with it: do not wait for it
     if (attempt_options.always_record && !end.usage.framework.empty())
       print_message(preallocation_hint(end.usage.framework));
     return end.code;
   }
+}
+
+Result<int> run(const RunCommandOptions& options, const std::vector<std::string>& command,
+                JobRecorder& recorder, Notifier& notifier) {
+  if (recorder.is_active()) notifier.set_detached_job(recorder.id(), recorder.path());
+  auto result = run_job(options, command, recorder, notifier);
+  // The user sees wrong usage at once.
+  if (!result && result.error().kind != ErrorKind::usage) notifier.send_refused(result.error());
+  return result;
+}
+
+Result<int> run_in_foreground(const RunCommandOptions& options,
+                              const std::vector<std::string>& command) {
+  JobRecorder no_recorder;
+  Notifier notifier = TRY(make_notifier(options, command));
+  return run(options, command, no_recorder, notifier);
+}
+
+Result<int> run_in_background(const RunCommandOptions& options,
+                              const std::vector<std::string>& command) {
+  Job job;
+  job.command = command;
+  if (const auto problem = TRY(check_run(options, job))) {
+    print_message(problem->message);
+    return problem->code;
+  }
+  Notifier notifier = TRY(make_notifier(options, command));
+  return run_detached(
+      make_job_spec(JobKind::run, command, options.request->label),
+      [&](JobRecorder& recorder) { return run(options, command, recorder, notifier); });
 }
 
 Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {
@@ -278,6 +373,11 @@ Action define_run(Flags& command, const CommandContext& context) {
                     [options](std::string_view text) {
                       return parse_bounded_number(text, 1, 100, options->retries);
                     });
+  command.add_flag("-d,--detach", options->detach,
+                   "Return at once, and run CMD without this terminal; prints the\n"
+                   "job's id (berth jobs, logs, wait, cancel)");
+  add_start_flags(command, options, options->start);
+  add_notify_flag(command, options, options->notify);
   command.set_group("Other hosts (BERTH_URL)");
   command.add_value("--host", "HOST,...",
                     "Run by ssh on the first of these hosts that grants the GPUs;\n"
@@ -314,10 +414,14 @@ Action define_run(Flags& command, const CommandContext& context) {
       "  berth run --mem auto -- python evaluate.py      share a GPU; berth learns how much\n"
       "  berth run -I @ -- ./simulate --device @\n"
       "  berth run --host any -- python train.py         on the first host with free GPUs\n"
+      "  berth run -d -- python train.py                 goes on after you log out\n"
       "\nExit codes: that of CMD (128+N for signal N); 64 wrong usage; 69 no driver, or a request\n"
       "that can never be met; 74 the harbour cannot be used; 75 not granted in time; 126 CMD\n"
       "cannot be run; 127 CMD was not found.");
-  return [options, &context]() { return run(*options, context.trailing_command); };
+  return [options, &context]() -> Result<int> {
+    if (!options->detach) return run_in_foreground(*options, context.trailing_command);
+    return run_in_background(*options, context.trailing_command);
+  };
 }
 
 }  // namespace berth

@@ -51,14 +51,6 @@ struct Pipe {
   }
 };
 
-std::vector<char*> argv_pointers(std::vector<std::string>& arguments) {
-  std::vector<char*> argv;
-  argv.reserve(arguments.size() + 1);
-  for (std::string& word : arguments) argv.push_back(word.data());
-  argv.push_back(nullptr);
-  return argv;
-}
-
 // Runs between fork() and exec, so it must not allocate. Does not return.
 [[noreturn]] void exec_ssh(char* const* argv, pid_t parent, const sigset_t& mask) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -255,7 +247,7 @@ Ssh::~Ssh() {
   if (::access(socket.c_str(), F_OK) == 0) {
     std::vector<std::string> arguments = base_arguments();
     arguments.insert(arguments.end() - 2, {"-O", "exit"});  // before "--" and the host
-    std::vector<char*> argv = argv_pointers(arguments);
+    std::vector<char*> argv = exec_pointers(arguments);
     const pid_t parent = ::getpid();
     const pid_t child = ::fork();
     if (child == 0) {
@@ -316,7 +308,7 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
   if (!pipes.open()) return errno_error("cannot create a pipe to ssh");
   std::vector<std::string> arguments = base_arguments();
   arguments.push_back(command);
-  std::vector<char*> argv = argv_pointers(arguments);
+  std::vector<char*> argv = exec_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return errno_error("cannot start ssh");
@@ -351,7 +343,7 @@ Result<pid_t> Ssh::start(const std::string& command) const {
   std::vector<std::string> arguments = base_arguments();
   if (terminal) arguments.insert(arguments.begin() + 1, "-tt");
   arguments.push_back(command);
-  std::vector<char*> argv = argv_pointers(arguments);
+  std::vector<char*> argv = exec_pointers(arguments);
   const pid_t parent = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) return errno_error("cannot start ssh");

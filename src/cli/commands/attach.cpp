@@ -1,0 +1,31 @@
+// The command `berth attach [ID]`.
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "cli/command.h"
+#include "run/job_attach.h"
+#include "run/job_wait.h"
+
+namespace berth {
+
+Action define_attach(Flags& command, const CommandContext& /*context*/) {
+  auto id = std::make_shared<std::optional<std::string>>();
+  command.add_value("ID", "", "Id of a detached job (default: the last submitted one)",
+                    [id](std::string_view text) -> Result<void> {
+                      *id = text;
+                      return {};
+                    });
+  command.set_footer(
+      "Shows the last lines of the job's output and then what it writes, until it ends. Ctrl-C\n"
+      "detaches, and the job goes on. Ctrl-\\ ends the job: SIGTERM to all of its processes.\n"
+      "\nExamples:\n"
+      "  berth run -d -- python train.py\n"
+      "  berth attach\n"
+      "\nExit codes: that of the job (128+N for signal N); 0 after Ctrl-C; 64 there is no such\n"
+      "detached job; 70 the job's exit code is unknown; 77 it is another user's.");
+  return [id]() -> Result<int> { return attach_to_job(TRY(find_detached_job(*id))); };
+}
+
+}  // namespace berth

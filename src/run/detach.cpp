@@ -1,0 +1,233 @@
+// Starts detached jobs and records what becomes of them; see detach.h.
+#include "run/detach.h"
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/descriptors.h"
+#include "base/json.h"
+#include "base/process.h"
+#include "base/read_file.h"
+#include "base/shell.h"
+#include "base/terminal.h"
+#include "base/text.h"
+#include "lease/job_environment.h"
+#include "run/grant_message.h"
+#include "run/job_list.h"
+
+namespace berth {
+namespace {
+
+// A driver may take long to start. The user gets the shell back before that.
+constexpr std::chrono::seconds kMaxReadyTime(5);
+constexpr char kReady = '!';
+constexpr std::size_t kMaxRefusal = 64 << 10;
+
+std::int64_t now_ms() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::floor<std::chrono::milliseconds>(now).count();
+}
+
+// Closes what the user's shell has opened: a pipe that this process kept open would keep its reader
+// waiting. The descriptors that Berth itself opens have FD_CLOEXEC.
+void close_inherited_descriptors() {
+  std::vector<int> inherited;
+  std::error_code problem;
+  std::filesystem::directory_iterator entry("/proc/self/fd", problem);
+  for (; !problem && entry != std::filesystem::directory_iterator(); entry.increment(problem)) {
+    const int fd = parse_integer<int>(entry->path().filename().native()).value_or(-1);
+    if (fd > STDERR_FILENO && ::fcntl(fd, F_GETFD) == 0) inherited.push_back(fd);
+  }
+  for (const int fd : inherited) ::close(fd);
+}
+
+// Leaves the session of the user's terminal, whose end would send SIGHUP.
+void leave_session(const NewJobFolder& folder) {
+  ::setsid();
+  close_inherited_descriptors();
+  const int null = ::open("/dev/null", O_RDONLY | O_CLOEXEC);
+  ::dup2(null, STDIN_FILENO);
+  ::dup2(folder.output.get(), STDOUT_FILENO);
+  ::dup2(folder.output.get(), STDERR_FILENO);
+}
+
+// What the process that the user started prints.
+void show_job(const NewJobFolder& folder) {
+  print(folder.spec.id + "\n");
+  std::fflush(stdout);
+  print_message(
+      fmt::format("job {0} runs detached; its output: {1} (to follow it: berth logs -f {0})",
+                  folder.spec.id, shell_quote(folder.path + "/output")));
+}
+
+// What a job wrote that ended before it was in the queue: why it was refused.
+std::string read_refusal(const std::string& path) {
+  const UniqueFd output(::open((path + "/output").c_str(), O_RDONLY | O_CLOEXEC));
+  return output ? read_to_end(output.get(), kMaxRefusal).value_or("") : "";
+}
+
+// The job was in the queue, or the time is over; false: its process ended before.
+bool wait_until_ready(int pipe) {
+  pollfd entry{pipe, POLLIN, 0};
+  const auto ms = std::chrono::milliseconds(kMaxReadyTime).count();
+  while (::poll(&entry, 1, static_cast<int>(ms)) < 0 && errno == EINTR) {
+  }
+  if (entry.revents == 0) return true;
+  char byte = 0;
+  return ::read(pipe, &byte, 1) == 1;
+}
+
+int finish_parent(NewJobFolder folder, UniqueFd ready) {
+  folder.alive.reset();  // from here on, only the child has the lock
+  if (wait_until_ready(ready.get())) {
+    show_job(folder);
+    return 0;
+  }
+  const auto job = find_job(folder.spec.id);
+  const auto finish = job ? job->finish : std::nullopt;
+  if (finish && finish->message.empty()) {  // it was so quick that it has ended
+    show_job(folder);
+    return 0;
+  }
+  print_error(read_refusal(folder.path));
+  if (!finish)
+    print_message("the process of the job was killed before the job was in the queue; try again");
+  remove_job_folder(folder.path);
+  return finish ? finish->code : exit_code(ErrorKind::io);
+}
+
+}  // namespace
+
+JobRecorder::JobRecorder(NewJobFolder folder, UniqueFd ready)
+    : folder_(std::move(folder)), ready_(std::move(ready)) {
+  const auto stat = read_process_stat(::getpid());
+  write_event({{"event", "started"},
+               {"pid", ::getpid()},
+               {"start_ticks", stat ? stat->start_ticks : 0},
+               {"pid_namespace", pid_namespace()}});
+}
+
+// By one write(2): after a kill, the file ends with a whole line.
+void JobRecorder::write_event(Json event) {
+  if (!is_active()) return;
+  event["at_ms"] = now_ms();
+  (void)write_all(folder_.events.get(), to_ascii_json(event) + "\n");
+}
+
+void JobRecorder::report_ready() {
+  if (!ready_) return;
+  // Not a pipe, which would raise SIGPIPE if the process that the user started is gone.
+  (void)::send(ready_.get(), &kReady, 1, MSG_NOSIGNAL);
+  ready_.reset();
+}
+
+void JobRecorder::keep_ready_until_exit() {
+  (void)ready_.release();
+}
+
+void JobRecorder::write_held(const std::string& reason) {
+  write_event({{"event", "held"}, {"reason", reason}});
+  if (!reason.empty()) report_ready();
+}
+
+WaitCallbacks JobRecorder::wait_callbacks() {
+  if (!is_active()) return {};
+  return {[this](const WaitStatus&) { report_ready(); },
+          [](const std::string& text) { print_message(text); }};
+}
+
+void JobRecorder::write_granted(Lease& lease, const std::optional<ProfileOptions>& options) {
+  if (!is_active()) return;
+  write_line_granted(lease.id(), format_gpu_indices(lease.host_gpus(), lease.record().uuids));
+  print_message(format_grant(lease, false, options));
+  report_ready();
+}
+
+void JobRecorder::write_line_granted(const std::string& lease, const std::string& gpus) {
+  write_event({{"event", "granted"}, {"lease", lease}, {"gpus", gpus}});
+}
+
+void JobRecorder::write_progress(const BatchCounts& counts) {
+  if (!is_active() || last_counts_ == counts) return;
+  last_counts_ = counts;
+  const Json json{{"total", counts.total},
+                  {"succeeded", counts.succeeded},
+                  {"failed", counts.failed},
+                  {"running", counts.running}};
+  const std::string path = folder_.path + "/progress.json";
+  const std::string unfinished = path + ".new";
+  const UniqueFd file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  if (file && write_all(file.get(), to_ascii_json(json) + "\n"))
+    (void)::rename(unfinished.c_str(), path.c_str());
+}
+
+void JobRecorder::write_finished(int code, const std::string& message) {
+  write_event({{"event", "finished"}, {"code", code}, {"message", message}});
+}
+
+JobSpec make_job_spec(JobKind kind, std::vector<std::string> command, std::string label) {
+  const HarbourLocation harbour = harbour_location();
+  std::error_code problem;
+  return {"",
+          kind,
+          std::move(command),
+          std::move(label),
+          std::filesystem::current_path(problem).string(),
+          harbour.host,
+          harbour.path,
+          {}};
+}
+
+Result<int> run_detached(JobSpec spec, const std::function<Result<int>(JobRecorder&)>& body) {
+  remove_expired_jobs();
+  NewJobFolder folder = TRY(make_job_folder(std::move(spec)));
+  std::array<int, 2> ends{};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
+    const int reason = errno;
+    remove_job_folder(folder.path);
+    return fail(ErrorKind::io,
+                fmt::format("cannot make a pair of sockets: {}", std::strerror(reason)));
+  }
+  UniqueFd reading(ends[0]);
+  UniqueFd writing(ends[1]);
+  std::fflush(nullptr);  // the child must not write what this process has not written yet
+  const pid_t child = ::fork();
+  if (child < 0) {
+    const int reason = errno;
+    remove_job_folder(folder.path);
+    return fail(ErrorKind::io,
+                fmt::format("the job's process cannot be started: {}; check 'ulimit -u'",
+                            std::strerror(reason)));
+  }
+  if (child > 0) {
+    writing.reset();
+    return finish_parent(std::move(folder), std::move(reading));
+  }
+  reading.reset();
+  leave_session(folder);
+  ::setenv("BERTH_JOB", folder.spec.id.c_str(), 1);
+  ::setenv("PYTHONUNBUFFERED", "1", 0);  // so that `berth logs -f` shows output as it is written
+  JobRecorder recorder(std::move(folder), std::move(writing));
+  auto result = body(recorder);
+  recorder.keep_ready_until_exit();
+  if (result) {
+    recorder.write_finished(*result, "");
+  } else {
+    recorder.write_finished(exit_code(result.error().kind), result.error().message);
+  }
+  return result;
+}
+
+}  // namespace berth

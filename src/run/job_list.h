@@ -1,0 +1,100 @@
+// The list of `berth jobs`: detached jobs, tickets, leases and the history as one list of jobs.
+//
+// A job of several sources is listed once: by the folder of a detached job, else by its ticket or
+// lease, else by its history. Texts of other users are not escaped.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
+#include "archive/history.h"
+#include "base/result.h"
+#include "run/job_folder.h"
+#include "status/status.h"
+
+namespace berth {
+
+enum class JobState : std::uint8_t {
+  held,     // has not asked for GPUs: waits for another job, or for a time
+  waiting,  // has a ticket
+  running,
+  ended,
+};
+
+enum class JobOrigin : std::uint8_t { run, batch, shell };
+
+const char* state_name(JobState state);     // "held"
+const char* origin_name(JobOrigin origin);  // "run"
+
+struct JobInfo {
+  std::string id;
+  std::string user;
+  std::string host;  // empty: unknown
+  bool is_own = false;
+  bool is_detached = false;
+  JobOrigin origin = JobOrigin::run;
+  JobState state = JobState::ended;
+  std::string command;
+  std::string label;
+  std::vector<std::string> leases{};  // the ids of the leases that it has or had
+  std::vector<std::string> gpus{};    // indices; a UUID if the index is unknown
+  TimePoint submitted;
+  std::optional<TimePoint> started{};  // of its last lease
+  std::optional<TimePoint> ended{};    // nullopt: it has not ended, or it is unknown when
+  std::optional<LeaseEnd> expected_end{};
+  std::optional<TimePoint> expected_start{};
+  std::optional<std::size_t> position{};  // in the queue, from 1
+  std::optional<int> exit_code{};         // nullopt: it has not ended, has none, or it is unknown
+  bool is_released = false;               // a lease that ended by `berth release` or with its shell
+  std::string reason{};  // why it waits, why its exit code is unknown, or the error that ended it
+  std::optional<BatchCounts> batch{};
+  std::string output{};  // the file; empty: Berth does not keep the output
+
+  bool is_active() const { return state != JobState::ended; }
+  // When the state began; nullopt: unknown.
+  std::optional<TimePoint> state_since() const;
+};
+
+// What the list is made of. Reads nothing itself, so that it can be tested.
+struct JobSources {
+  std::vector<DetachedJob> detached;  // those of `viewer`
+  std::vector<Record> leases;
+  std::vector<TicketStatus> queue;
+  std::vector<HistoryEntry> history;
+  std::map<std::string, std::string> gpu_indices;  // of this host, by UUID
+  std::string host;                                // this one
+  uid_t viewer = 0;
+  TimePoint now;
+  std::uint64_t pid_namespace = 0;
+  // The parent of a process of the viewer; 0: unknown. The lines of a batch are found by it.
+  std::function<pid_t(pid_t)> parent_of;
+};
+
+// In the order in which the jobs were submitted.
+std::vector<JobInfo> merge_jobs(const JobSources& sources);
+
+struct JobListOptions {
+  bool all_users = false;
+  // Jobs that ended before are left out. nullopt: a detached job is listed as long as it is kept,
+  // another one for a day.
+  std::optional<TimePoint> since{};
+  std::vector<std::string> ids{};  // only these, whenever they ended; empty: all
+  // false: faster, but the reasons for waiting and the indices of some GPUs are missing.
+  bool asks_driver = true;
+};
+
+// Asks the driver only if a job waits or runs. If it does not answer, the reasons for waiting are
+// empty.
+// ErrorKind::usage: there is no job with one of the ids.
+Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options);
+
+// Removes the folders of jobs that ended longer ago than the configuration keeps them.
+void remove_expired_jobs();
+
+}  // namespace berth
