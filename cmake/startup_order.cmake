@@ -11,7 +11,9 @@ list(JOIN berth_startup_functions "\n    " berth_startup_functions)
 # write_linker_script(KIND RESULT): KIND is the compiler's flag, -pie or -shared. RESULT is empty if there is no script.
 function(write_linker_script kind result)
   set(${result} "" PARENT_SCOPE)
-  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" ${kind} -Wl,--verbose OUTPUT_VARIABLE output ERROR_QUIET)
+  # It links an empty program: a.out.
+  execute_process(COMMAND "${CMAKE_CXX_COMPILER}" ${kind} -Wl,--verbose WORKING_DIRECTORY "${CMAKE_BINARY_DIR}"
+    OUTPUT_VARIABLE output ERROR_QUIET)
   string(FIND "${output}" "*(.text.unlikely" begin)
   string(REGEX MATCH "\n=====+\n(.*)\n=====+\n" script "${output}")
   if(begin EQUAL -1 OR NOT script)
