@@ -43,8 +43,9 @@ struct RunCommandOptions {
   bool anywhere = false;           // run on any host that the configuration lists
   std::vector<std::string> hosts;  // or on one of these; neither: on this host
   std::vector<std::string> environment;
-  std::string job_spec_file;  // from another host; see cluster/remote/remote_job_spec.h
-  int event_fd = -1;          // for the `berth batch` that started this; see run_event_writer.h
+  std::string job_spec_file;   // from another host; see cluster/remote/remote_job_spec.h
+  int event_fd = -1;           // for the `berth batch` that started this; see run_event_writer.h
+  bool hides_commands = true;  // from other users; found out once per run
   bool detach = false;
   StartConditions start;
   NotifyOptions notify;
@@ -53,11 +54,11 @@ struct RunCommandOptions {
 AcquireRequest make_run_request(const RunCommandOptions& options, const Job& job) {
   const RequestOptions& requested = *options.request;
   AcquireRequest request = make_acquire_request(requested);
-  const bool hidden = are_commands_hidden();
-  request.command = public_command(job.command, hidden);
+  request.command = public_command(job.command, options.hides_commands);
   const unsigned count = request.gpu_request.count;
-  const JobType type = requested.job.empty() ? derive_job_type(job.command, count, hidden)
-                                             : make_named_job_type(requested.job, count);
+  const JobType type = requested.job.empty()
+                           ? derive_job_type(job.command, count, options.hides_commands)
+                           : make_named_job_type(requested.job, count);
   request.profile_options =
       ProfileOptions{type.name, requested.auto_memory, !requested.request.time};
   return request;
@@ -192,7 +193,7 @@ Result<Notifier> make_notifier(const RunCommandOptions& options,
   if (!options.job_spec_file.empty()) return Notifier();
   return Notifier::create(
       options.notify,
-      {false, options.request->label, public_command(command, are_commands_hidden())},
+      {false, options.request->label, public_command(command, options.hides_commands)},
       options.event_fd < 0);
 }
 
@@ -419,6 +420,7 @@ Action define_run(Flags& command, const CommandContext& context) {
       "that can never be met; 74 the harbour cannot be used; 75 not granted in time; 126 CMD\n"
       "cannot be run; 127 CMD was not found.");
   return [options, &context]() -> Result<int> {
+    options->hides_commands = are_commands_hidden();
     if (!options->detach) return run_in_foreground(*options, context.trailing_command);
     return run_in_background(*options, context.trailing_command);
   };
