@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, fields
 from datetime import datetime
+# Also when the program runs: dataclass() looks for typing in sys.modules, and fails if another thread is just importing it.
+from typing import Any, Optional, TypeVar, Union
 
 from . import _native
 from ._program import program
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from typing import Any, Optional, TypeVar, Union
-
-    T = TypeVar("T")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
