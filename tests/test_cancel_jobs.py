@@ -27,6 +27,10 @@ def lease_ids(server):
     return [lease["id"] for gpu in server.status()["gpus"] for lease in gpu["leases"]]
 
 
+def commands_with_lease(server):
+    return [lease["command"] for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+
+
 def detach(server, *flags, command):
     result = server.berth("run", "-d", *flags, "--", *command)
     assert result.returncode == 0, result
@@ -164,7 +168,7 @@ def test_a_line_of_a_batch_is_a_job_of_its_own(server):
     server.use("2x24GiB")
     result = server.berth("batch", "-d", "-k", "--logs", server.folder / "logs", "--", "true", "sleep 1000", "sleep 1000")
     batch = result.stdout.strip()
-    eventually(lambda: len(lease_ids(server)) == 2, "two lines run")
+    eventually(lambda: commands_with_lease(server) == ["sleep 1000"] * 2, "two lines run")
     line = lease_ids(server)[0]
     assert cancel(server, line) == [f"job {line} has ended"]
     eventually(lambda: len(lease_ids(server)) == 1, "only that line ends")
