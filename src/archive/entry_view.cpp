@@ -138,6 +138,8 @@ bool EntryReader::read_member(JsonCursor& in, std::string_view key) {
   if (key == "idle_ms") return read_idle(in);
   if (key == "host") return read_optional_text(in, view_.host);
   if (key == "user") return read_optional_text(in, view_.user);
+  if (key == "job_id") return read_optional_text(in, view_.job_id);
+  if (key == "job_host") return read_optional_text(in, view_.job_host);
   if (key == "code") {
     std::optional<int> code;
     if (!read_optional_number(in, code)) return false;
@@ -199,6 +201,8 @@ bool EntryReader::read_canonical(JsonCursor& in) {
   if (in.consume_literal(",\"idle_ms\":") && !read_idle(in)) return false;
   if (in.consume_literal(",\"host\":") && !in.read_string(view_.host)) return false;
   if (in.consume_literal(",\"user\":") && !in.read_string(view_.user)) return false;
+  if (in.consume_literal(",\"job_id\":") && !in.read_string(view_.job_id)) return false;
+  if (in.consume_literal(",\"job_host\":") && !in.read_string(view_.job_host)) return false;
   view_.code = code.value_or(0);
   fields_read_ |= kId | kCommand | kLabel | kParentLease | kGpus;
   return in.consume_literal("}") && in.at_end() && fields_read_ == kAllFields;
@@ -215,6 +219,8 @@ EntryView* EntryReader::truncate_texts() {
   bound(view_.job, EntryLimits::kJobBytes);
   bound(view_.parent_lease, EntryLimits::kIdBytes);
   bound(view_.user, EntryLimits::kUserBytes);
+  bound(view_.job_id, EntryLimits::kIdBytes);
+  bound(view_.job_host, EntryLimits::kUserBytes);
   for (GpuView& gpu : view_.gpus) {
     bound(gpu.uuid, EntryLimits::kGpuTextBytes);
     bound(gpu.index, EntryLimits::kGpuTextBytes);
@@ -257,6 +263,8 @@ EntryView make_entry_view(const HistoryEntry& entry) {
   if (entry.idle) view.idle_ms = entry.idle->count();
   view.host = entry.host;
   view.user = entry.user;
+  view.job_id = entry.job_id;
+  view.job_host = entry.job_host;
   return view;
 }
 
@@ -282,6 +290,8 @@ HistoryEntry make_entry(const EntryView& view) {
   if (view.idle_ms) entry.idle = milliseconds(*view.idle_ms);
   entry.host = view.host;
   entry.user = view.user;
+  entry.job_id = view.job_id;
+  entry.job_host = view.job_host;
   return entry;
 }
 

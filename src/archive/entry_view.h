@@ -43,6 +43,8 @@ struct EntryView {
   std::optional<std::int64_t> idle_ms;
   std::string_view host{};
   std::string_view user{};
+  std::string_view job_id{};
+  std::string_view job_host{};
 };
 
 inline LeaseKey lease_key(const EntryView& view) {

@@ -69,7 +69,8 @@ std::uint64_t estimate_entry_memory(const HistoryEntry& entry) {
     if (text.capacity() >= kInlineBytes) size += text.capacity() + 16;
   };
   for (const std::string* text :
-       {&entry.id, &entry.command, &entry.label, &entry.job, &entry.parent_lease, &entry.user}) {
+       {&entry.id, &entry.command, &entry.label, &entry.job, &entry.parent_lease, &entry.user,
+        &entry.job_id, &entry.job_host}) {
     add(*text);
   }
   for (const HistoryGpu& gpu : entry.gpus) {
@@ -229,6 +230,9 @@ std::string serialize_entry(const HistoryEntry& entry) {
   if (entry.idle) line["idle_ms"] = entry.idle->count();
   if (!entry.host.empty()) line["host"] = entry.host;
   if (!entry.user.empty()) line["user"] = truncate_utf8(entry.user, EntryLimits::kUserBytes);
+  if (!entry.job_id.empty()) line["job_id"] = truncate_utf8(entry.job_id, EntryLimits::kIdBytes);
+  if (!entry.job_host.empty())
+    line["job_host"] = truncate_utf8(entry.job_host, EntryLimits::kUserBytes);
   return to_utf8_json(line);
 }
 

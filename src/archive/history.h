@@ -70,6 +70,9 @@ struct HistoryEntry {
   // In a history of several hosts: the host, and the name of `uid` there. Else empty.
   std::string host{};
   std::string user{};
+  // Of a job of `berth run --host`: its id for the user, and the host on which it was submitted.
+  std::string job_id{};
+  std::string job_host{};
 };
 
 // Identifies a lease. An id alone does not: leases of other users and hosts may have the same id.

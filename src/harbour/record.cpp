@@ -184,6 +184,8 @@ std::string format_record(const Record& record) {
   if (record.is_profiling_run) json["profiles"] = true;
   if (record.time_is_estimated) json["time_estimated"] = true;
   if (!record.parent_lease.empty()) json["within"] = record.parent_lease;
+  if (!record.job_id.empty()) json["job_id"] = record.job_id;
+  if (!record.job_host.empty()) json["job_host"] = record.job_host;
   if (!record.directory_id.empty()) json["witness"] = record.directory_id;
   if (record.file_number && record.uuids.empty()) json["order"] = *record.file_number;
   if (!record.uuids.empty()) {
@@ -234,6 +236,9 @@ Result<Record> parse_record(std::string_view text) {
   record.since = from_ms(fields.required_number("since_ms"));
   record.granted = from_ms(fields.number("granted_ms").value_or(0));
   record.parent_lease = fields.text("within", kIdLength).value_or("");
+  record.job_id = fields.text("job_id", kIdLength).value_or("");
+  if (!is_id(record.job_id)) record.job_id.clear();
+  record.job_host = fields.text("job_host", kMaxLabelLength).value_or("");
   record.file_number = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
   const Json* request = json.find("request");

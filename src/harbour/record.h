@@ -45,6 +45,10 @@ struct Record {
   // The run time in the request is that of earlier runs; the user has not announced one.
   bool time_is_estimated = false;
   std::string parent_lease;  // the id of the lease that this one is a part of; empty for most
+  // Of a job of `berth run --host`: the id by which its user knows it, and the host on which it was
+  // submitted. A ticket of several hosts has the job's id itself; a lease that it led to does not.
+  std::string job_id{};
+  std::string job_host{};
   // With a server: the directory that has the client's bell (see Harbour::directory_id()).
   std::string directory_id;
   // For a ticket: TicketName::file_number ("order" in the JSON). In a file of another name (a hard

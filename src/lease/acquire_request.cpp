@@ -53,6 +53,8 @@ Record make_record(const AcquireRequest& request, std::string id) {
   record.holder = request.holder;
   record.command = request.command;
   record.label = request.label;
+  record.job_id = request.job_id;
+  record.job_host = request.job_host;
   record.sampled = true;
   if (request.profile_options) record.job = request.profile_options->type;
   record.since = std::chrono::system_clock::now();

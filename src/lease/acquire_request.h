@@ -44,6 +44,9 @@ struct AcquireRequest {
   // The id of a multi-host ticket whose place in the queue the lease takes; see
   // cluster/remote/multi_host_ticket.h.
   std::string replaced_ticket{};
+  // Of a job of `berth run --host`: see Record.
+  std::string job_id{};
+  std::string job_host{};
   // Of the memory of each GPU, what the process uses already, without a lease. The ticket asks for
   // the rest; the lease reserves all.
   Bytes memory_in_use{};

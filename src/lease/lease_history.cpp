@@ -173,6 +173,8 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
   entry.label = lease.label;
   entry.job = lease.job;
   entry.parent_lease = lease.parent_lease;
+  entry.job_id = lease.job_id;
+  entry.job_host = lease.job_host;
   for (const std::string& uuid : lease.uuids) {
     HistoryGpu one{uuid, "", ""};
     for (const GpuUsage& used : usage.gpus) {
