@@ -155,6 +155,13 @@ void JobRecorder::write_granted(Lease& lease, const std::optional<ProfileOptions
   report_ready();
 }
 
+void JobRecorder::write_remote_granted(const std::string& lease, const std::string& host) {
+  if (!is_active()) return;
+  write_event({{"event", "granted"}, {"lease", lease}, {"gpus", ""}, {"host", host}});
+  print_message(fmt::format("granted on {} (lease {})", printable(host), printable(lease)));
+  report_ready();
+}
+
 void JobRecorder::write_line_granted(const std::string& lease, const std::string& gpus) {
   write_event({{"event", "granted"}, {"lease", lease}, {"gpus", gpus}});
 }

@@ -41,6 +41,8 @@ class JobRecorder {
   // Report the wait only in the harbour; empty without a folder.
   WaitCallbacks wait_callbacks();
   void write_granted(Lease& lease, const std::optional<ProfileOptions>& options);
+  // Another host granted GPUs and runs the job.
+  void write_remote_granted(const std::string& lease, const std::string& host);
   // A line of a batch was granted GPUs ("0,1").
   void write_line_granted(const std::string& lease, const std::string& gpus);
   void write_progress(const BatchCounts& counts);

@@ -78,6 +78,17 @@ std::string text_of(const Json& object, std::string_view key) {
   return text == nullptr ? "" : *text;
 }
 
+std::vector<std::string> texts_of(const Json& object, std::string_view key) {
+  std::vector<std::string> texts;
+  const Json* const value = object.find(key);
+  const Json::Array* const words = value == nullptr ? nullptr : value->as_array();
+  if (words == nullptr) return texts;
+  for (const Json& word : *words) {
+    if (const std::string* const text = word.as_string()) texts.push_back(*text);
+  }
+  return texts;
+}
+
 std::uint64_t number_of(const Json& object, std::string_view key) {
   const Json* const value = object.find(key);
   return value == nullptr ? 0 : value->as_unsigned().value_or(0);
@@ -97,7 +108,8 @@ std::string format_spec(const JobSpec& spec) {
                         {"host", spec.host},
                         {"harbour", spec.harbour},
                         {"submitted_ms", to_ms(spec.submitted)},
-                        {"line_logs", spec.line_logs}}) +
+                        {"line_logs", spec.line_logs},
+                        {"remote_hosts", spec.remote_hosts}}) +
          "\n";
 }
 
@@ -112,12 +124,8 @@ JobSpec parse_spec(const Json& json) {
                from_ms(json.find("submitted_ms")),
                text_of(json, "line_logs")};
   if (text_of(json, "kind") == kind_name(JobKind::batch)) spec.kind = JobKind::batch;
-  const Json* const command = json.find("command");
-  const Json::Array* const words = command == nullptr ? nullptr : command->as_array();
-  if (words == nullptr) return spec;
-  for (const Json& word : *words) {
-    if (const std::string* const text = word.as_string()) spec.command.push_back(*text);
-  }
+  spec.command = texts_of(json, "command");
+  spec.remote_hosts = texts_of(json, "remote_hosts");
   return spec;
 }
 
@@ -130,7 +138,8 @@ void apply_event(const Json& event, DetachedJob& job) {
   } else if (name == "held") {
     job.held = text_of(event, "reason");
   } else if (name == "granted") {
-    job.grants.push_back({text_of(event, "lease"), text_of(event, "gpus"), at});
+    job.grants.push_back(
+        {text_of(event, "lease"), text_of(event, "gpus"), at, text_of(event, "host")});
   } else if (name == "finished") {
     // Without a code the end is unknown, and not a success.
     const Json* const code = event.find("code");

@@ -35,6 +35,8 @@ struct JobSpec {
   std::string harbour;    // the directory of the harbour
   TimePoint submitted;
   std::string line_logs{};  // of a batch: the folder with the output of its lines
+  // As the user gave them by --host, where "any" stands for itself. Empty: runs on `host`.
+  std::vector<std::string> remote_hosts{};
 };
 
 // The job's berth process. A PID alone may belong to another process by now.
@@ -48,6 +50,7 @@ struct JobGrant {
   std::string lease;  // the id
   std::string gpus;   // indices: "0,1"
   TimePoint at;
+  std::string host{};  // of a lease on another host
 };
 
 struct JobFinish {

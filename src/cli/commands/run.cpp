@@ -14,10 +14,12 @@
 
 #include "base/configuration.h"
 #include "base/descriptors.h"
+#include "base/environment.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/request_flags.h"
+#include "cluster/remote/permitted_hosts.h"
 #include "cluster/remote/remote_job_spec.h"
 #include "cluster/remote/remote_run.h"
 #include "devices/driver.h"
@@ -125,48 +127,37 @@ std::vector<std::string> remote_run_flags(const RunCommandOptions& options) {
   return flags;
 }
 
-// The hosts that may receive the job and its secrets. Any client of Redis can add a host name
-// there, so the names come from the user, or from a list that the administrator or the user wrote.
-Result<std::vector<std::string>> permitted_hosts(const RunCommandOptions& options,
-                                                 const std::string& here) {
-  auto settings = TRY(read_configuration());
-  if (!settings.hosts) {
-    if (!options.anywhere) return options.hosts;
-    return fail(ErrorKind::usage,
-                fmt::format("run: --host any needs a list of the hosts that may run jobs; write "
-                            "hosts = [\"NAME\", \"NAME\"] into {}, or name the hosts",
-                            configuration_path()));
-  }
-  if (options.anywhere) return std::move(*settings.hosts);
-  for (const std::string& name : options.hosts) {
-    const auto& listed = *settings.hosts;
-    if (name == here || std::find(listed.begin(), listed.end(), name) != listed.end()) continue;
-    return fail(ErrorKind::usage,
-                fmt::format("run: host {} is not in the list of hosts in {}; add it there", name,
-                            printable(settings.hosts_source)));
-  }
-  return options.hosts;
-}
-
 // Runs the job on the first host that grants it: the exit code of the remote job, or the lease if
 // that is this host.
 Result<std::variant<int, Lease>> run_on_hosts(const RunCommandOptions& options,
-                                              AcquireRequest request, const Job& job,
-                                              Probe* probe) {
+                                              AcquireRequest request, const Job& job, Probe* probe,
+                                              JobRecorder& recorder) {
   if (request.harbour.configuration_error)
     return tl::make_unexpected(*request.harbour.configuration_error);
   if (!request.harbour.url) {
     return fail(ErrorKind::usage,
                 "run: --host needs a harbour of several hosts; set BERTH_URL (docs/redis.md)");
   }
-  auto hosts = TRY(permitted_hosts(options, request.harbour.host));
-  auto environment = TRY(select_environment(options.environment));
+  RemoteJob remote;
+  remote.hosts = TRY(permitted_hosts(options.anywhere ? std::nullopt : std::optional(options.hosts),
+                                     request.harbour.host));
+  remote.skip_unknown_hosts = options.anywhere;
+  remote.environment = TRY(select_environment(options.environment));
+  remote.flags = remote_run_flags(options);
+  remote.command = job.command;
+  if (recorder.is_active()) {
+    request.preferred_id = recorder.id();
+    for (const char* name : {"BERTH_JOB", "PYTHONUNBUFFERED"})
+      remote.environment.emplace(remote.environment.begin(), name, get_env_or_empty(name));
+    remote.on_wait = [&recorder] { recorder.report_ready(); };
+    remote.on_granted = [&recorder](const RedisHostStore::Claim& claim) {
+      recorder.write_remote_granted(claim.lease, claim.host);
+    };
+    remote.output_limit.emplace(STDOUT_FILENO, TRY(read_configuration()).job_output);
+  }
   request.parent_lease.clear();  // a lease of this host means nothing on other hosts
   request.visible_devices.reset();
-  return run_remote_job(request,
-                        {std::move(hosts), options.anywhere, std::move(environment),
-                         remote_run_flags(options), job.command},
-                        probe);
+  return run_remote_job(request, remote, probe);
 }
 
 // What can be refused at once, before a detached job leaves the user's terminal.
@@ -217,11 +208,13 @@ Result<int> run_job(const RunCommandOptions& options, const std::vector<std::str
   Job job;
   job.command = command;
   std::string ticket;
+  std::string sender;
   if (!options.job_spec_file.empty()) {
     RemoteJobSpec job_spec = TRY(read_job_spec(options.job_spec_file));
     if (const auto code = apply_job_spec(job_spec)) return *code;
     job.command = std::move(job_spec.command);
     ticket = std::move(job_spec.ticket);
+    sender = std::move(job_spec.sender);
   }
   if (const auto problem = TRY(check_run(options, job))) {
     print_message(problem->message);
@@ -235,14 +228,21 @@ Result<int> run_job(const RunCommandOptions& options, const std::vector<std::str
   AcquireRequest request = make_run_request(options, job);
   std::optional<Lease> local_lease;  // with --host: this host granted it first
   if (remote) {
-    auto outcome = TRY(run_on_hosts(options, request, job, probe ? probe->get() : nullptr));
+    auto outcome =
+        TRY(run_on_hosts(options, request, job, probe ? probe->get() : nullptr, recorder));
     if (const int* code = std::get_if<int>(&outcome)) {
       notifier.send_end({*code});
       return *code;
     }
     local_lease = std::move(std::get<Lease>(outcome));
+    request.job_id = local_lease->record().job_id;  // of another attempt, too
+    request.job_host = local_lease->record().job_host;
   }
   request.replaced_ticket = ticket;
+  if (!ticket.empty()) {
+    request.job_id = ticket;
+    request.job_host = sender;
+  }
   request.preferred_id = recorder.id();
   request.no_wait = request.no_wait || !ticket.empty();
   AttemptOptions attempt_options = options.attempt;
@@ -330,9 +330,12 @@ Result<int> run_in_background(const RunCommandOptions& options,
     return problem->code;
   }
   Notifier notifier = TRY(make_notifier(options, command));
-  return run_detached(
-      make_job_spec(JobKind::run, command, options.request->label),
-      [&](JobRecorder& recorder) { return run(options, command, recorder, notifier); });
+  JobSpec spec = make_job_spec(JobKind::run, command, options.request->label);
+  if (is_remote(options))
+    spec.remote_hosts = options.anywhere ? std::vector<std::string>{"any"} : options.hosts;
+  return run_detached(std::move(spec), [&](JobRecorder& recorder) {
+    return run(options, command, recorder, notifier);
+  });
 }
 
 Result<void> parse_hosts(std::string_view text, RunCommandOptions& options) {

@@ -82,7 +82,7 @@ Result<MultiHostTicket> MultiHostTicket::create(const AcquireRequest& request,
                             known_hosts.empty() ? "no hosts known"
                                                 : "known: " + join_text(known_hosts, ", ")));
   }
-  Harbour::OwnBell bell = TRY(harbour.make_bell());
+  Harbour::OwnBell bell = TRY(harbour.make_bell(request.preferred_id));
   MultiHostTicket ticket(std::move(harbour), std::move(bell));
   std::optional<Error> last_error;
   for (HostState& host : hosts) {

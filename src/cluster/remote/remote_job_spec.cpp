@@ -107,6 +107,7 @@ std::string format_job_spec(const RemoteJobSpec& spec) {
   for (const std::string& word : spec.command) command.push_back(bytes_to_text(word));
   return to_sorted_json({{"host", spec.host},
                          {"ticket", spec.ticket},
+                         {"sender", spec.sender},
                          {"directory", bytes_to_text(spec.directory)},
                          {"environment", std::move(environment)},
                          {"command", std::move(command)}});
@@ -136,6 +137,7 @@ Result<RemoteJobSpec> read_job_spec(const std::string& path) {
   RemoteJobSpec spec;
   spec.host = *host;
   spec.ticket = *ticket;
+  if (const std::string* const sender = text("sender")) spec.sender = *sender;
   spec.directory = text_to_bytes(*directory);
   for (const Json& pair : *environment) {
     const Json::Array* both = pair.as_array();

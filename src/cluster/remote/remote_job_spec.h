@@ -16,6 +16,7 @@ namespace berth {
 struct RemoteJobSpec {
   std::string host;       // that is to run it, by its name in the harbour
   std::string ticket;     // the ticket to replace; see cluster/remote/multi_host_ticket.h
+  std::string sender;     // the host on which the job was submitted, by its name in the harbour
   std::string directory;  // in which the command runs
   std::vector<std::pair<std::string, std::string>> environment;
   std::vector<std::string> command;

@@ -40,23 +40,12 @@ constexpr seconds kForwardTimeout(15);
 constexpr int kHarbourUnavailable = exit_code(ErrorKind::unavailable);
 constexpr int kNotGranted = exit_code(ErrorKind::not_granted);
 
-// Many non-interactive shells do not search the folder into which pip installs programs.
-constexpr const char* kFindBerthScript =
-    R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
-    R"({ echo "berth is not in the PATH there" >&2; exit 1; }; })";
 // Sends a signal to a process only if it runs this job spec: its PID comes from Redis, where any
 // client with the URL can write another one.
 constexpr const char* kSignalJobScript =
     R"(grep -zqxF -e "--job-spec=$3" "/proc/$2/cmdline" && kill -s "$1" "$2")";
 constexpr const char* kSaveJobSpecScript =
     R"(umask 077 && f=$(mktemp "${TMPDIR:-/tmp}/berth-job-spec-XXXXXX") && cat >"$f" && echo "$f")";
-
-// A command line that runs `script` by sh with the arguments `words`, whatever the login shell is.
-std::string shell_command(const std::string& script, const std::vector<std::string>& words) {
-  std::vector<std::string> all{"sh", "-c", script, "berth"};
-  all.insert(all.end(), words.begin(), words.end());
-  return quote_command(all);
-}
 
 // The line of ssh's errors that says what is wrong. That is the first line, or the last one if the
 // text begins with a banner of @, as for a host whose key has changed.
@@ -70,6 +59,8 @@ class RemoteRun {
  public:
   RemoteRun(AcquireRequest request, const RemoteJob& job, Probe* probe)
       : request_(std::move(request)), job_(job), probe_(probe) {
+    request_.job_host = request_.harbour.host;
+    output_limit_ = job.output_limit;
     if (request_.timeout) deadline_ = Clock::now() + *request_.timeout;
   }
 
@@ -116,7 +107,11 @@ class RemoteRun {
         wait_status.reason = "the hosts that seem to have free GPUs have not granted them yet";
       if (request_.no_wait || is_past_deadline())
         return tl::make_unexpected(not_granted_error(wait_status.reason));
-      display_.show(wait_status);
+      if (job_.on_wait) {
+        job_.on_wait();
+      } else {
+        display_.show(wait_status);
+      }
       wait(state->recovery_time_left);
       if (interrupt_signal_) return 128 + *interrupt_signal_;
     }
@@ -252,6 +247,7 @@ class RemoteRun {
   Result<std::optional<std::variant<int, Lease>>> try_local_host() {
     AcquireRequest request = request_;
     request.replaced_ticket = ticket_->id();
+    request.job_id = ticket_->id();
     request.no_wait = true;
     request.timeout.reset();
     AcquireCallbacks hooks;
@@ -269,7 +265,8 @@ class RemoteRun {
 
   // Returns the path of the file on that host. nullopt: the host cannot be used, and is excluded.
   std::optional<std::string> send_job_spec(const Ssh& ssh) {
-    RemoteJobSpec spec{ssh.host(), ticket_->id(), directory_, job_.environment, job_.command};
+    RemoteJobSpec spec{ssh.host(), ticket_->id(),    request_.job_host,
+                       directory_, job_.environment, job_.command};
     // A URL from a site's configuration file need not be sent: that host has the file as well.
     if (const char* url = std::getenv("BERTH_URL"); url != nullptr && *url != '\0') {
       spec.environment.emplace_back("BERTH_URL", url);
@@ -327,9 +324,13 @@ class RemoteRun {
       std::vector<pollfd> poll_fds{{signals_.fd(), POLLIN, 0}, {process.get(), POLLIN, 0}};
       const auto ring_fd = claim_ ? Result<int>(-1) : ticket_->listen();
       if (ring_fd) poll_fds.push_back({*ring_fd, POLLIN, 0});
-      const int timeout_ms =
-          claim_ ? -1 : static_cast<int>(milliseconds(kServerRetryDelay).count());
-      ::poll(poll_fds.data(), poll_fds.size(), timeout_ms);
+      std::optional<milliseconds> pause;
+      if (!claim_) pause = kServerRetryDelay;
+      if (output_limit_) {
+        const milliseconds next = output_limit_->apply();
+        pause = std::min(pause.value_or(next), next);
+      }
+      ::poll(poll_fds.data(), poll_fds.size(), pause ? static_cast<int>(pause->count()) : -1);
       if (!claim_) check_claim(ring_fd && poll_fds[2].revents != 0);
       while (const auto signal = signals_.next()) {
         const auto number = static_cast<int>(signal->ssi_signo);
@@ -340,7 +341,11 @@ class RemoteRun {
 
   void check_claim(bool rung) {
     if (rung) ticket_->receive_ring();
-    if (auto claim = ticket_->read_claim(); claim && *claim) claim_ = std::move(**claim);
+    if (auto claim = ticket_->read_claim(); claim && *claim) {
+      const bool is_new = !claim_;
+      claim_ = std::move(**claim);
+      if (is_new && job_.on_granted) job_.on_granted(*claim_);
+    }
     if (!claim_) (void)send_heartbeats_if_due();
   }
 
@@ -375,6 +380,7 @@ class RemoteRun {
   std::string directory_;
   SignalQueue signals_{SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD};
   WaitDisplay display_;
+  std::optional<OutputLimit> output_limit_;
   std::optional<MultiHostTicket> ticket_;
   std::optional<RedisHostStore::Claim> claim_;
   std::map<std::string, RetryDelay> retry_delays_;

@@ -225,6 +225,12 @@ std::string quote_command(const std::vector<std::string>& arguments) {
   return join_text(arguments, " ", single_quote);
 }
 
+std::string shell_command(const std::string& script, const std::vector<std::string>& words) {
+  std::vector<std::string> all{"sh", "-c", script, "berth"};
+  all.insert(all.end(), words.begin(), words.end());
+  return quote_command(all);
+}
+
 Ssh::Ssh(std::string host, std::string folder, const sigset_t& mask)
     : host_(std::move(host)), folder_(std::move(folder)), mask_(mask) {}
 
@@ -338,10 +344,11 @@ Result<Ssh::CommandOutput> Ssh::run(const std::string& command, const std::strin
   return output;
 }
 
-Result<pid_t> Ssh::start(const std::string& command) const {
-  const bool terminal = ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
+Result<pid_t> Ssh::start(const std::string& command, bool terminal) const {
+  const bool has_terminal = terminal && ::isatty(STDIN_FILENO) == 1 && ::isatty(STDOUT_FILENO) == 1;
   std::vector<std::string> arguments = base_arguments();
-  if (terminal) arguments.insert(arguments.begin() + 1, "-tt");
+  if (has_terminal) arguments.insert(arguments.begin() + 1, "-tt");
+  if (!terminal) arguments.insert(arguments.begin() + 1, "-n");
   arguments.push_back(command);
   std::vector<char*> argv = exec_pointers(arguments);
   const pid_t parent = ::getpid();

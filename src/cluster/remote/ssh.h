@@ -21,6 +21,15 @@ constexpr int kSshFailed = 255;  // the exit code of ssh if ssh itself fails
 // The arguments as one command line, quoted for the shell of the other host.
 std::string quote_command(const std::vector<std::string>& arguments);
 
+// A command line that runs `script` by sh with the arguments `words`, whatever the login shell is.
+std::string shell_command(const std::string& script, const std::vector<std::string>& words);
+
+// The beginning of a script that runs `berth`. Many non-interactive shells do not search the folder
+// into which pip installs programs.
+constexpr const char* kFindBerthScript =
+    R"({ PATH="$PATH:$HOME/.local/bin"; command -v berth >/dev/null || )"
+    R"({ echo "berth is not in the PATH there" >&2; exit 1; }; })";
+
 class Ssh {
  public:
   // `mask` is the signal mask of the processes that it starts.
@@ -53,8 +62,8 @@ class Ssh {
   // Starts a command with this process's own input, output and terminal, and returns the PID of
   // ssh, which the caller waits for. The kernel kills ssh when this process exits. ssh ignores
   // signals of the keyboard: at a terminal it forwards the key; otherwise the caller forwards the
-  // signal.
-  Result<pid_t> start(const std::string& command) const;
+  // signal. Without `terminal`, the command has no terminal and an empty input.
+  Result<pid_t> start(const std::string& command, bool terminal = true) const;
 
  private:
   Ssh(std::string host, std::string folder, const sigset_t& mask);
