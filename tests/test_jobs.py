@@ -321,6 +321,29 @@ def test_killed_while_its_job_runs_on(server, detached):
     assert detached.one(job)["state"] == "ended"
 
 
+def test_with_another_harbour_both_commands_say_the_same(server, detached):
+    """The folder says which harbour the job uses."""
+    job, gate = detached.hold(name="held", code=0)
+    waiting = detached.submit()
+    other = server.folder / "other-harbour"
+    other.mkdir()
+    other.chmod(0o1777)
+    env = {"BERTH_DIR": str(other), "BERTH_URL": ""}
+
+    def state(one):
+        [found] = [seen for seen in detached.list(env=env) if seen["id"] == one]
+        return found["state"], found["exit_code"]
+    assert state(job) == ("running", None) and state(waiting) == ("waiting", None)
+    assert str(server.harbour) in next(one["reason"] for one in detached.list(env=env) if one["id"] == waiting)
+    detached.kill(job)
+    assert state(job) == ("running", None)
+    assert server.berth("wait", "--timeout", "10ms", job, env=env).returncode == 75
+    detached.open(gate)
+    assert server.berth("wait", job, env=env).returncode == 70
+    assert state(job) == ("ended", None)
+    assert server.berth("wait", waiting).returncode == 0
+
+
 def test_a_foreground_run_is_killed_while_its_job_runs_on(server, detached, jobs):
     gate = detached.gate("job")
     run = jobs.run(command=["sh", "-c", f"echo 0; cat {gate}"])

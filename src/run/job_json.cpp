@@ -47,6 +47,7 @@ Json job_json(const JobInfo& job) {
   return {{"id", job.id},
           {"user", job.user},
           {"host", text_or_null(job.host)},
+          {"queue_hosts", job.queue_hosts},
           {"kind", origin_name(job.origin)},
           {"detached", job.is_detached},
           {"state", state_name(job.state)},

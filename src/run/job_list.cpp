@@ -15,6 +15,8 @@
 #include "devices/driver.h"
 #include "harbour/harbour.h"
 #include "lease/lease_history.h"
+#include "run/job_wait.h"
+#include "run/other_hosts.h"
 
 namespace berth {
 namespace {
@@ -40,12 +42,13 @@ class JobMerger {
   explicit JobMerger(const JobSources& sources) : sources_(sources) {}
 
   std::vector<JobInfo> merge() {
+    collect_clients();
     for (const DetachedJob& job : sources_.detached) add_detached(job);
-    for (const Record& lease : sources_.leases) {
-      if (!used_.contains(key(lease))) add_lease(lease);
+    for (const LeasePlace& lease : leases_) {
+      if (!is_used(lease)) add_lease(lease);
     }
-    for (const TicketStatus& ticket : sources_.queue) {
-      if (!used_.contains(key(ticket.record))) add_ticket(ticket);
+    for (const TicketPlaces& ticket : tickets_) {
+      if (!used_.contains(key(*ticket.record))) add_ticket(ticket);
     }
     for (const HistoryEntry& entry : sources_.history) add_entry(entry);
     std::stable_sort(jobs_.begin(), jobs_.end(), [](const JobInfo& one, const JobInfo& other) {
@@ -59,23 +62,74 @@ class JobMerger {
   using Key = std::pair<uid_t, std::string>;
   static Key key(const Record& record) { return {record.uid, record.id}; }
 
+  struct LeasePlace {
+    const Record* record;
+    const std::string* host;
+    bool is_remote;
+  };
+  // A ticket may be in the queues of several hosts.
+  struct TicketPlaces {
+    const Record* record;
+    bool is_remote;
+    std::vector<std::string> hosts{};
+    std::vector<std::string> reasons{};
+    std::size_t position = 0;
+    std::optional<TimePoint> starts{};
+  };
+
+  void collect_clients() {
+    for (const Record& lease : sources_.leases) leases_.push_back({&lease, &sources_.host, false});
+    for (const TicketStatus& ticket : sources_.queue) collect_ticket(ticket, sources_.host, false);
+    for (const Status& other : sources_.other_hosts) {
+      for (const Record& lease : other.leases) leases_.push_back({&lease, &other.host, true});
+      for (const TicketStatus& ticket : other.queue) collect_ticket(ticket, other.host, true);
+    }
+  }
+
+  void collect_ticket(const TicketStatus& ticket, const std::string& host, bool is_remote) {
+    const auto [known, is_new] = ticket_index_.emplace(key(ticket.record), tickets_.size());
+    if (is_new) tickets_.push_back({&ticket.record, is_remote});
+    TicketPlaces& places = tickets_[known->second];
+    places.hosts.push_back(host);
+    places.reasons.push_back(ticket.reason);
+    places.position = is_new ? ticket.position : std::min(places.position, ticket.position);
+    if (ticket.starts)
+      places.starts = std::min(places.starts.value_or(*ticket.starts), *ticket.starts);
+  }
+
   bool is_own(const Record& record) const { return record.uid == sources_.viewer; }
   bool is_own(const HistoryEntry& entry) const {
     return LeaseFilter{sources_.viewer, user_name(sources_.viewer), ""}.matches(
         entry.uid, entry.user, entry.host);
   }
 
+  // A remote lease is identified by its host, too. Its owner may have another uid in the history.
+  bool is_used(const LeasePlace& lease) const {
+    if (!lease.is_remote) return used_.contains(key(*lease.record));
+    return used_remote_.contains({*lease.host, lease.record->id});
+  }
+  void mark_used(const LeasePlace& lease) {
+    if (lease.is_remote) {
+      used_remote_.insert({*lease.host, lease.record->id});
+    } else {
+      used_.insert(key(*lease.record));
+    }
+  }
+
   // The ticket or lease is one of the detached job: by its id, or by the process that wrote it.
-  bool belongs_to(const Record& record, const DetachedJob& job) const {
+  bool belongs_to(const Record& record, bool is_remote, const DetachedJob& job) const {
     if (!is_own(record)) return false;
+    // Redis may name any id: a job that runs here has nothing on other hosts.
+    if (is_remote && job.spec.remote_hosts.empty()) return false;
     const auto& grants = job.grants;
-    const bool is_named = record.id == job.spec.id ||
+    const bool is_named = record.id == job.spec.id || record.job_id == job.spec.id ||
                           std::any_of(grants.begin(), grants.end(), [&](const JobGrant& grant) {
                             return grant.lease == record.id;
                           });
     if (is_named) return true;
     const auto& process = job.process;
-    if (!job.is_alive || !process || record.pid <= 0 ||
+    // PIDs of other hosts mean nothing here, even if the number of the namespace is the same.
+    if (is_remote || !job.is_alive || !process || record.pid <= 0 ||
         process->pid_namespace != record.pid_namespace ||
         process->pid_namespace != sources_.pid_namespace)
       return false;
@@ -94,18 +148,25 @@ class JobMerger {
     if (std::find(list.begin(), list.end(), text) == list.end()) list.push_back(text);
   }
 
-  void set_waiting(const TicketStatus& ticket, JobInfo& info) const {
+  static void set_waiting(const TicketPlaces& ticket, JobInfo& info) {
     info.state = JobState::waiting;
-    info.reason = ticket.reason;
+    const bool is_one = ticket.hosts.size() == 1;
+    info.host = is_one ? ticket.hosts.front() : "";
+    info.queue_hosts = ticket.hosts;
     info.position = ticket.position;
     info.expected_start = ticket.starts;
+    info.reason = is_one ? ticket.reasons.front() : "";
+    for (std::size_t i = 0; !is_one && i < ticket.hosts.size(); ++i) {
+      info.reason += fmt::format("{}{}: {}", i == 0 ? "" : "; ", ticket.hosts[i],
+                                 ticket.reasons[i].empty() ? "waits" : ticket.reasons[i]);
+    }
   }
 
   void add_detached(const DetachedJob& job) {
     JobInfo info;
     info.id = job.spec.id;
     info.user = user_name(sources_.viewer);
-    info.host = job.spec.host;
+    if (job.spec.remote_hosts.empty()) info.host = job.spec.host;
     info.is_own = info.is_detached = true;
     info.origin = job.spec.kind == JobKind::batch ? JobOrigin::batch : JobOrigin::run;
     info.command = join_text(job.spec.command, " ");
@@ -119,6 +180,7 @@ class JobMerger {
     } else if (!job.grants.empty()) {
       info.started = job.grants.back().at;
       info.gpus = split_indices(job.grants.back().gpus);
+      info.host = job.grants.back().host.empty() ? job.spec.host : job.grants.back().host;
     }
     set_state(job, info);
     used_.insert({sources_.viewer, job.spec.id});
@@ -127,17 +189,17 @@ class JobMerger {
   }
 
   void set_state(const DetachedJob& job, JobInfo& info) {
-    std::vector<const Record*> leases;
-    for (const Record& lease : sources_.leases) {
-      if (!belongs_to(lease, job)) continue;
-      leases.push_back(&lease);
-      used_.insert(key(lease));
+    std::vector<LeasePlace> leases;
+    for (const LeasePlace& lease : leases_) {
+      if (!belongs_to(*lease.record, lease.is_remote, job)) continue;
+      leases.push_back(lease);
+      mark_used(lease);
     }
-    const TicketStatus* ticket = nullptr;
-    for (const TicketStatus& one : sources_.queue) {
-      if (!belongs_to(one.record, job)) continue;
+    const TicketPlaces* ticket = nullptr;
+    for (const TicketPlaces& one : tickets_) {
+      if (!belongs_to(*one.record, one.is_remote, job)) continue;
       if (ticket == nullptr) ticket = &one;
-      used_.insert(key(one.record));
+      used_.insert(key(*one.record));
     }
     if (job.finish) {
       info.state = JobState::ended;
@@ -151,9 +213,13 @@ class JobMerger {
     if (!leases.empty()) {
       set_running(leases, info);
       if (!job.is_alive) info.reason = kExitCodeWillBeLost;
+    } else if (sources_.held_jobs.contains(job.spec.id)) {  // in another harbour
+      info.state = JobState::running;
+      info.reason = kExitCodeWillBeLost;
     } else if (!job.is_alive) {
       info.state = JobState::ended;
       info.reason = kExitCodeLost;
+      set_remote_end(job, info);
     } else if (ticket != nullptr) {
       set_waiting(*ticket, info);
       if (job.spec.kind == JobKind::batch) return;
@@ -164,29 +230,46 @@ class JobMerger {
       info.reason = job.held;
     } else if (job.grants.empty() && job.spec.kind == JobKind::run) {
       info.state = JobState::waiting;
-      info.reason = "it has not joined the queue yet";
+      info.reason = job.spec.harbour == sources_.harbour
+                        ? "it has not joined the queue yet"
+                        : fmt::format("it uses another harbour: {}", job.spec.harbour);
     } else {
       info.state = JobState::running;
     }
   }
 
-  void set_running(const std::vector<const Record*>& leases, JobInfo& info) const {
+  // What the other host has recorded about a job whose berth process here was killed.
+  void set_remote_end(const DetachedJob& job, JobInfo& info) const {
+    if (job.spec.remote_hosts.empty()) return;
+    for (const HistoryEntry& entry : sources_.history) {
+      if (entry.job_id != job.spec.id || !is_own(entry)) continue;
+      info.host = entry.host;
+      info.started = entry.granted;
+      info.gpus = gpus_of(entry);
+      add_unique(info.leases, entry.id);
+      set_end(entry, info);
+    }
+  }
+
+  void set_running(const std::vector<LeasePlace>& leases, JobInfo& info) const {
     info.state = JobState::running;
+    info.host = *leases.front().host;
     info.gpus.clear();
     const bool is_batch = info.origin == JobOrigin::batch;
-    if (!is_batch || !info.started) info.started = leases.front()->granted;
-    for (const Record* lease : leases) {
-      add_unique(info.leases, lease->id);
-      add_gpus(*lease, info);
+    if (!is_batch || !info.started) info.started = leases.front().record->granted;
+    std::vector<const Record*> records;
+    for (const LeasePlace& lease : leases) {
+      records.push_back(lease.record);
+      add_unique(info.leases, lease.record->id);
+      add_gpus(*lease.record, info);
     }
-    if (!is_batch) info.expected_end = find_last_end(leases, sources_.now);
+    if (!is_batch) info.expected_end = find_last_end(records, sources_.now);
   }
 
   JobInfo describe(const Record& record) const {
     JobInfo info;
-    info.id = record.id;
+    info.id = record.job_id.empty() ? record.id : record.job_id;
     info.user = user_name(record.uid);
-    info.host = sources_.host;
     info.is_own = is_own(record);
     info.origin = record.holder == HolderKind::shell ? JobOrigin::shell : JobOrigin::run;
     info.command = record.command;
@@ -196,59 +279,105 @@ class JobMerger {
     return info;
   }
 
-  void add_lease(const Record& lease) {
-    JobInfo info = describe(lease);
+  void add_lease(const LeasePlace& lease) {
+    JobInfo info = describe(*lease.record);
     const std::string problem = info.reason;
-    set_running({&lease}, info);
-    used_.insert(key(lease));
+    set_running({lease}, info);
+    mark_used(lease);
+    if (!lease.record->job_id.empty()) used_.insert({lease.record->uid, lease.record->job_id});
     jobs_.push_back(std::move(info));
   }
 
-  void add_ticket(const TicketStatus& ticket) {
-    JobInfo info = describe(ticket.record);
+  void add_ticket(const TicketPlaces& ticket) {
+    JobInfo info = describe(*ticket.record);
     set_waiting(ticket, info);
-    used_.insert(key(ticket.record));
+    used_.insert(key(*ticket.record));
     jobs_.push_back(std::move(info));
+  }
+
+  static std::vector<std::string> gpus_of(const HistoryEntry& entry) {
+    std::vector<std::string> gpus;
+    for (const HistoryGpu& gpu : entry.gpus)
+      gpus.push_back(gpu.index.empty() ? gpu.uuid : gpu.index);
+    return gpus;
+  }
+
+  // Of an entry that is not Ending::running.
+  static void set_end(const HistoryEntry& entry, JobInfo& info) {
+    if (entry.ending == Ending::lost) {
+      info.reason = kExitCodeLost;
+      return;
+    }
+    info.ended = entry.ended;
+    info.reason.clear();
+    info.is_released = entry.ending == Ending::released;
+    if (info.is_released) info.origin = JobOrigin::shell;
+    if (entry.ending == Ending::exited) info.exit_code = entry.code;
+    if (entry.ending == Ending::killed) info.exit_code = 128 + entry.code;
+  }
+
+  bool is_listed(const HistoryEntry& entry, bool own) const {
+    const uid_t uid = own ? sources_.viewer : entry.uid;
+    if (!entry.job_id.empty() && used_.contains({uid, entry.job_id})) return true;
+    const bool is_local = entry.host.empty() || entry.host == sources_.host;
+    return is_local ? used_.contains({uid, entry.id})
+                    : used_remote_.contains({entry.host, entry.id});
   }
 
   void add_entry(const HistoryEntry& entry) {
     const bool own = is_own(entry);
-    const bool is_local = entry.host.empty() || entry.host == sources_.host;
-    if (is_local && used_.contains({own ? sources_.viewer : entry.uid, entry.id})) return;
+    if (is_listed(entry, own)) return;
     JobInfo info;
-    info.id = entry.id;
+    info.id = is_id(entry.job_id) ? entry.job_id : entry.id;
     info.user = user_name(entry.uid, entry.user);
     info.host = entry.host.empty() ? sources_.host : entry.host;
     info.is_own = own;
     info.command = entry.command;
     info.label = entry.label;
     info.leases = {entry.id};
-    for (const HistoryGpu& gpu : entry.gpus)
-      info.gpus.push_back(gpu.index.empty() ? gpu.uuid : gpu.index);
+    info.gpus = gpus_of(entry);
     info.submitted = entry.asked;
     info.started = entry.granted;
     if (entry.ending == Ending::running) {
       info.state = JobState::running;
-    } else if (entry.ending == Ending::lost) {
-      info.reason = kExitCodeLost;
     } else {
-      info.ended = entry.ended;
-      info.is_released = entry.ending == Ending::released;
-      if (info.is_released) info.origin = JobOrigin::shell;
-      if (entry.ending == Ending::exited) info.exit_code = entry.code;
-      if (entry.ending == Ending::killed) info.exit_code = 128 + entry.code;
+      set_end(entry, info);
     }
-    jobs_.push_back(std::move(info));
+    // The attempts of --retry-oom are one job.
+    const auto earlier = std::find_if(jobs_.begin(), jobs_.end(), [&](const JobInfo& one) {
+      return !entry.job_id.empty() && one.id == info.id && one.user == info.user;
+    });
+    if (earlier == jobs_.end()) {
+      jobs_.push_back(std::move(info));
+    } else {
+      info.leases.insert(info.leases.begin(), earlier->leases.begin(), earlier->leases.end());
+      *earlier = std::move(info);
+    }
   }
 
   const JobSources& sources_;
+  std::vector<LeasePlace> leases_;
+  std::vector<TicketPlaces> tickets_;
+  std::map<Key, std::size_t> ticket_index_;
   std::set<Key> used_;
+  std::set<std::pair<std::string, std::string>> used_remote_;  // host and id of a lease
   std::vector<JobInfo> jobs_;
 };
+
+void add_gpu_indices(const Status& host, JobSources& sources) {
+  for (const GpuStatus& gpu : host.gpus) {
+    if (gpu.view.gpu.uuid)
+      sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
+  }
+}
 
 Result<Status> observe_this_host() {
   const auto probe = TRY(open_driver(print_driver_is_slow));
   return observe_host(*probe, is_driver_simulated());
+}
+
+bool is_wanted(const Record& record, const JobListOptions& options, const JobSources& sources) {
+  return options.all_users || record.uid == sources.viewer;
 }
 
 // The tickets and leases of the harbour, with the reasons for waiting if the driver answers.
@@ -256,29 +385,48 @@ Result<void> read_clients(const JobListOptions& options, JobSources& sources) {
   std::optional<Harbour> harbour = TRY(Harbour::open_existing());
   if (!harbour) return {};
   HarbourContents contents = TRY(read_contents(*harbour));
-  const auto is_wanted = [&](const Record& record) {
-    return options.all_users || record.uid == sources.viewer;
-  };
+  const auto is_listed = [&](const Record& record) { return is_wanted(record, options, sources); };
   const bool has_clients =
-      std::any_of(contents.tickets.begin(), contents.tickets.end(), is_wanted) ||
-      std::any_of(contents.leases.begin(), contents.leases.end(), is_wanted);
+      std::any_of(contents.tickets.begin(), contents.tickets.end(), is_listed) ||
+      std::any_of(contents.leases.begin(), contents.leases.end(), is_listed);
   if (!has_clients) return {};
   auto status = options.asks_driver ? observe_this_host() : tl::make_unexpected(Error{});
   if (status) {
     sources.leases = std::move(status->leases);
     sources.queue = std::move(status->queue);
-    for (const GpuStatus& gpu : status->gpus) {
-      if (gpu.view.gpu.uuid)
-        sources.gpu_indices[*gpu.view.gpu.uuid] = to_string(gpu.view.gpu.index);
-    }
+    add_gpu_indices(*status, sources);
   } else {
     sources.leases = std::move(contents.leases);
     for (std::size_t i = 0; i < contents.tickets.size(); ++i)
       sources.queue.push_back({std::move(contents.tickets[i]), i + 1, "", std::nullopt});
   }
-  std::erase_if(sources.leases, [&](const Record& lease) { return !is_wanted(lease); });
-  std::erase_if(sources.queue, [&](const TicketStatus& one) { return !is_wanted(one.record); });
+  std::erase_if(sources.leases, [&](const Record& lease) { return !is_listed(lease); });
+  std::erase_if(sources.queue, [&](const TicketStatus& one) { return !is_listed(one.record); });
   return {};
+}
+
+Result<void> read_other_clients(const HarbourLocation& where, const JobListOptions& options,
+                                JobSources& sources) {
+  sources.other_hosts = TRY(read_other_hosts(where));
+  for (Status& other : sources.other_hosts) {
+    std::erase_if(other.leases,
+                  [&](const Record& lease) { return !is_wanted(lease, options, sources); });
+    std::erase_if(other.queue, [&](const TicketStatus& one) {
+      return !is_wanted(one.record, options, sources);
+    });
+    add_gpu_indices(other, sources);
+  }
+  return {};
+}
+
+// The bells of jobs whose berth process was killed say whether they run, also in a harbour that is
+// not the one of this command.
+std::set<std::string> find_held_jobs(const std::vector<DetachedJob>& jobs) {
+  std::set<std::string> held;
+  for (const DetachedJob& job : jobs) {
+    if (!job.is_alive && !job.finish && open_held_bell(job)) held.insert(job.spec.id);
+  }
+  return held;
 }
 
 bool has_id(const JobInfo& job, const std::string& id) {
@@ -349,6 +497,7 @@ Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {
   const HarbourLocation where = harbour_location();
   JobSources sources;
   sources.host = local_host_name(where);
+  sources.harbour = where.path;
   sources.viewer = ::geteuid();
   sources.pid_namespace = pid_namespace();
   sources.parent_of = [](pid_t pid) {
@@ -358,6 +507,8 @@ Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {
   // Before the harbour: a job that starts meanwhile is then listed by its ticket or lease at least.
   if (auto detached = list_jobs()) sources.detached = std::move(*detached);
   TRY(read_clients(options, sources));
+  TRY(read_other_clients(where, options, sources));
+  sources.held_jobs = find_held_jobs(sources.detached);
   sources.now = std::chrono::system_clock::now();
   const TimePoint recent = options.ids.empty() ? sources.now - kDefaultHistory : TimePoint{};
   const LeaseFilter own{sources.viewer, user_name(sources.viewer), ""};

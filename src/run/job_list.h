@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -35,7 +36,8 @@ const char* origin_name(JobOrigin origin);  // "run"
 struct JobInfo {
   std::string id;
   std::string user;
-  std::string host;  // empty: unknown
+  std::string host;  // that runs or ran it; empty: unknown, or not decided yet
+  std::vector<std::string> queue_hosts{};  // of a waiting job: in whose queues its ticket is
   bool is_own = false;
   bool is_detached = false;
   JobOrigin origin = JobOrigin::run;
@@ -66,9 +68,13 @@ struct JobSources {
   std::vector<DetachedJob> detached;  // those of `viewer`
   std::vector<Record> leases;
   std::vector<TicketStatus> queue;
+  std::vector<Status> other_hosts{};  // only their leases and queues are used
   std::vector<HistoryEntry> history;
-  std::map<std::string, std::string> gpu_indices;  // of this host, by UUID
+  // The ids of detached jobs whose berth process was killed and whose processes hold a lease.
+  std::set<std::string> held_jobs{};
+  std::map<std::string, std::string> gpu_indices;  // by UUID
   std::string host;                                // this one
+  std::string harbour{};                           // the directory of the harbour
   uid_t viewer = 0;
   TimePoint now;
   std::uint64_t pid_namespace = 0;

@@ -1,6 +1,7 @@
 // Unit tests of job_list.h: what the sources say about one job becomes one line.
 #include "run/job_list.h"
 
+#include <algorithm>
 #include <gtest/gtest.h>
 
 #include "base/users.h"
@@ -187,6 +188,93 @@ TEST(JobList, the_history_does_not_repeat_a_job) {
   EXPECT_FALSE(jobs[0].is_own);
   EXPECT_EQ(jobs[1].exit_code, 0);
   EXPECT_EQ(jobs[2].id, "cccccccc");
+}
+
+Status other_host(const std::string& name) {
+  Status other;
+  other.host = name;
+  other.is_remote = true;
+  return other;
+}
+
+TEST(JobList, a_detached_job_on_another_host_is_one_job) {
+  JobSources all = sources();
+  all.host = "head";
+  all.detached = {detached("aaaaaaaa")};
+  all.detached.front().spec.remote_hosts = {"any"};
+  all.other_hosts = {other_host("gpu-a"), other_host("gpu-b")};
+  for (Status& other : all.other_hosts)
+    other.queue = {{record("aaaaaaaa"), other.host == "gpu-a" ? 2U : 1U, "busy", std::nullopt}};
+  const JobInfo waiting = only_job(all);
+  EXPECT_EQ(waiting.state, JobState::waiting);
+  EXPECT_EQ(waiting.host, "");
+  EXPECT_EQ(waiting.queue_hosts, (std::vector<std::string>{"gpu-a", "gpu-b"}));
+  EXPECT_EQ(waiting.position, 1U);
+  EXPECT_EQ(waiting.reason, "gpu-a: busy; gpu-b: busy");
+  for (Status& other : all.other_hosts) other.queue.clear();
+  all.other_hosts[1].leases = {lease("bbbbbbbb")};
+  all.other_hosts[1].leases.front().job_id = "aaaaaaaa";
+  all.history = {entry("bbbbbbbb", Ending::running)};
+  all.history.front().host = "gpu-b";
+  all.history.front().job_id = "aaaaaaaa";
+  const JobInfo running = only_job(all);
+  EXPECT_EQ(running.state, JobState::running);
+  EXPECT_EQ(running.host, "gpu-b");
+  EXPECT_EQ(running.leases, std::vector<std::string>{"bbbbbbbb"});
+  // Its berth process is killed: the other host says how it ends.
+  all.detached.front().is_alive = false;
+  EXPECT_EQ(only_job(all).state, JobState::running);
+  EXPECT_FALSE(only_job(all).reason.empty());
+  all.other_hosts[1].leases.clear();
+  all.history.front().ending = Ending::exited;
+  all.history.front().code = 3;
+  EXPECT_EQ(only_job(all).state, JobState::ended);
+  EXPECT_EQ(only_job(all).exit_code, 3);
+}
+
+TEST(JobList, another_host_cannot_say_anything_about_a_job_of_this_host) {
+  JobSources all = sources();
+  all.host = "head";
+  all.detached = {detached("aaaaaaaa", false)};
+  all.other_hosts = {other_host("gpu-a")};
+  all.other_hosts.front().leases = {lease("aaaaaaaa"), lease("bbbbbbbb")};
+  all.other_hosts.front().leases.back().job_id = "aaaaaaaa";
+  const auto jobs = merge_jobs(all);
+  ASSERT_EQ(jobs.size(), 3U);
+  const auto own =
+      std::find_if(jobs.begin(), jobs.end(), [](const JobInfo& job) { return job.is_detached; });
+  EXPECT_EQ(own->state, JobState::ended);
+  EXPECT_TRUE(own->leases.empty());
+}
+
+TEST(JobList, a_process_of_another_host_is_not_one_of_this_host) {
+  JobSources all = sources();
+  all.detached = {detached("aaaaaaaa")};
+  all.detached.front().spec.remote_hosts = {"any"};
+  all.other_hosts = {other_host("gpu-a")};
+  all.other_hosts.front().leases = {lease("bbbbbbbb", kViewer, 4711)};
+  EXPECT_EQ(merge_jobs(all).size(), 2U);
+}
+
+TEST(JobList, the_attempts_of_a_sent_job_are_one_job) {
+  JobSources all = sources();
+  all.history = {entry("bbbbbbbb", Ending::exited, 1), entry("cccccccc", Ending::exited, 0)};
+  for (HistoryEntry& one : all.history) {
+    one.host = "gpu-a";
+    one.job_id = "aaaaaaaa";
+  }
+  const JobInfo job = only_job(all);
+  EXPECT_EQ(job.id, "aaaaaaaa");
+  EXPECT_EQ(job.exit_code, 0);
+  EXPECT_EQ(job.leases, (std::vector<std::string>{"bbbbbbbb", "cccccccc"}));
+}
+
+TEST(JobList, a_killed_job_of_another_harbour_runs_as_long_as_its_bell_is_held) {
+  JobSources all = sources();
+  all.detached = {detached("aaaaaaaa", false)};
+  all.held_jobs = {"aaaaaaaa"};
+  EXPECT_EQ(only_job(all).state, JobState::running);
+  EXPECT_FALSE(only_job(all).reason.empty());
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "harbour/bell.h"
 #include "harbour/harbour.h"
 #include "lease/lease_history.h"
+#include "run/other_hosts.h"
 
 namespace berth {
 namespace {
@@ -27,7 +28,14 @@ constexpr milliseconds kCheckInterval(1'000);
 // The end of a lease is written into the history after its release: the berth process is given this
 // time, in which the history is read often.
 constexpr milliseconds kRecordingTime(2'000);
+// On another host, whose process is not seen. A holder puts back a lease that Redis has lost at its
+// next heartbeat.
+milliseconds remote_recording_time() {
+  const auto url = harbour_location().url;
+  return kRecordingTime + (url ? url->ttl / 3 : milliseconds(0)) + std::chrono::seconds(3);
+}
 constexpr milliseconds kRecordingInterval(50);
+constexpr milliseconds kRemoteRecordingInterval(250);
 constexpr const char* kKilled = "its berth process was killed, or the host was restarted";
 
 // Most jobs are recent, and the whole history may be large.
@@ -87,7 +95,24 @@ JobOutcome outcome_of(const HistoryEntry& entry) {
 struct HarbourClient {
   std::optional<Record> record{};
   PeerBell bell{};
+  std::string remote_host{};  // empty: this host
 };
+
+// A lease is preferred to a ticket, and one of this user to those of others.
+Result<HarbourClient> find_remote_client(const std::string& id, const std::string& last_host,
+                                         bool with_tickets) {
+  HarbourClient client;
+  for (RemoteClient& one : TRY(find_remote_clients(id, last_host))) {
+    const bool is_lease = one.is_lease();
+    if (!is_lease && !with_tickets) continue;
+    const auto rank = [](const Record& record) {
+      return std::pair(record.uid == ::geteuid(), !record.uuids.empty());
+    };
+    if (client.record && rank(*client.record) >= rank(one.record)) continue;
+    client = {std::move(one.record), {}, std::move(one.host)};
+  }
+  return client;
+}
 
 Result<HarbourClient> find_client(const std::string& id) {
   HarbourClient client;
@@ -100,7 +125,14 @@ Result<HarbourClient> find_client(const std::string& id) {
     if (auto ticket = TRY(transaction->read_ticket(name)))
       client.record = std::move(ticket->record);
   }
-  if (client.record) client.bell = TRY(open_bell(harbour->directory(), id, client.record->uid));
+  if (!client.record) {  // of another host: it has an id of its own
+    for (Client& lease : TRY(transaction->read_leases())) {
+      if (lease.record.job_id == id && lease.record.uid == ::geteuid())
+        client.record = std::move(lease.record);
+    }
+  }
+  if (client.record)
+    client.bell = TRY(open_bell(harbour->directory(), client.record->id, client.record->uid));
   return client;
 }
 
@@ -110,8 +142,9 @@ Result<std::vector<HistoryEntry>> read_history_of(const std::string& id,
                                                   const std::optional<Record>& record) {
   const TimePoint now = std::chrono::system_clock::now();
   const auto read = [&](TimePoint since) {
-    return read_merged_history(harbour_location(), since,
-                               [&](const HistoryEntry& entry) { return entry.id == id; });
+    return read_merged_history(harbour_location(), since, [&](const HistoryEntry& entry) {
+      return entry.id == id || entry.job_id == id;
+    });
   };
   History history = TRY(read(record ? std::min(record->since, now) : now - kRecentHistory));
   if (history.entries.empty() && !record) history = TRY(read(TimePoint{}));
@@ -190,7 +223,14 @@ void JobWatch::watch(UniqueFd handle, short events, std::optional<milliseconds> 
 }
 
 Result<std::optional<JobOutcome>> JobWatch::check() {
-  if (!outcome_) outcome_ = TRY(detached_ ? check_detached() : check_harbour());
+  if (outcome_) return outcome_;
+  auto outcome = detached_ ? check_detached() : check_harbour();
+  if (!outcome && outcome.error().kind == ErrorKind::unavailable && record_) {
+    gone_since_.reset();
+    watch({}, 0, kCheckInterval);  // the server comes back, and the job goes on meanwhile
+    return std::nullopt;
+  }
+  outcome_ = TRY(std::move(outcome));
   return outcome_;
 }
 
@@ -201,6 +241,8 @@ Result<std::optional<JobOutcome>> JobWatch::check_detached() {
     if (job->finish) return find_outcome(*job);
     if (!job->is_alive) {
       UniqueFd bell = open_held_bell(*job);
+      // The other host may have recorded how the job ended. A ticket without its process leaves.
+      if (!bell && !job->spec.remote_hosts.empty()) return check_harbour(false);
       if (!bell) return JobOutcome{std::nullopt, kKilled};
       watch(std::move(bell), 0, std::nullopt);  // POLLERR is always reported
       return std::nullopt;
@@ -216,8 +258,9 @@ Result<std::optional<JobOutcome>> JobWatch::check_detached() {
 }
 
 // A ticket or lease in the harbour; without one, the history.
-Result<std::optional<JobOutcome>> JobWatch::check_harbour() {
+Result<std::optional<JobOutcome>> JobWatch::check_harbour(bool with_tickets) {
   HarbourClient client = TRY(find_client(id_));
+  if (!client.record) client = TRY(find_remote_client(id_, remote_host_, with_tickets));
   if (!client.record) return check_history();
   if (client.record->uid != ::geteuid()) {
     // Another user can take the id of a job that has ended: the own history comes first.
@@ -227,8 +270,12 @@ Result<std::optional<JobOutcome>> JobWatch::check_harbour() {
     return tl::make_unexpected(not_yours_error(id_, user_name(other)));
   }
   gone_since_.reset();
-  if (!process_ && client.record->pid_namespace == pid_namespace())
+  remote_host_ = std::move(client.remote_host);
+  if (!remote_host_.empty()) {
+    process_.reset();
+  } else if (!process_ && client.record->pid_namespace == pid_namespace()) {
     process_ = open_process(client.record->pid);
+  }
   record_ = std::move(client.record);
   const bool can_watch = static_cast<bool>(client.bell.write_end);
   watch(std::move(client.bell.write_end), 0,
@@ -237,7 +284,7 @@ Result<std::optional<JobOutcome>> JobWatch::check_harbour() {
 }
 
 JobOutcome JobWatch::outcome_without_entry() const {
-  const bool was_lease = !record_->uuids.empty();
+  const bool was_lease = !record_ || !record_->uuids.empty();
   return {std::nullopt, was_lease ? kKilled : "its ticket left the queue without a grant"};
 }
 
@@ -246,17 +293,21 @@ Result<std::optional<JobOutcome>> JobWatch::check_history() {
   const bool is_first = !gone_since_;
   if (is_first) gone_since_ = now;
   // A process that has ended writes nothing any more. It is asked before the history is read.
-  const bool is_final = (process_ && has_ended(process_)) || now - *gone_since_ >= kRecordingTime;
+  const bool is_remote = !remote_host_.empty();
+  const bool is_final =
+      (process_ && has_ended(process_)) ||
+      now - *gone_since_ >= (is_remote ? remote_recording_time() : kRecordingTime);
   const std::vector<HistoryEntry> entries = TRY(read_history_of(id_, record_));
-  const auto own = std::find_if(entries.begin(), entries.end(), is_own_entry);
-  if (own == entries.end() && !record_) {
+  // The last one, if --retry-oom ran it several times.
+  const auto own = std::find_if(entries.rbegin(), entries.rend(), is_own_entry);
+  if (own == entries.rend() && !record_ && !detached_) {
     return tl::make_unexpected(entries.empty() ? no_such_job_error(id_)
                                                : not_yours_error(id_, user_of(entries.front())));
   }
-  if (own != entries.end() && (own->ending != Ending::running && own->ending != Ending::lost))
+  if (own != entries.rend() && (own->ending != Ending::running && own->ending != Ending::lost))
     return outcome_of(*own);
-  if (is_final) return own != entries.end() ? outcome_of(*own) : outcome_without_entry();
-  watch({}, 0, kRecordingInterval);
+  if (is_final) return own != entries.rend() ? outcome_of(*own) : outcome_without_entry();
+  watch({}, 0, is_remote ? kRemoteRecordingInterval : kRecordingInterval);
   return std::nullopt;
 }
 

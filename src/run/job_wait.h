@@ -72,7 +72,8 @@ class JobWatch {
   explicit JobWatch(std::string id) : id_(std::move(id)) {}
   void watch(UniqueFd handle, short events, std::optional<std::chrono::milliseconds> interval);
   Result<std::optional<JobOutcome>> check_detached();
-  Result<std::optional<JobOutcome>> check_harbour();
+  // Without `with_tickets`, a ticket on another host does not count.
+  Result<std::optional<JobOutcome>> check_harbour(bool with_tickets = true);
   Result<std::optional<JobOutcome>> check_history();
   JobOutcome outcome_without_entry() const;
 
@@ -84,6 +85,7 @@ class JobWatch {
   std::optional<std::chrono::milliseconds> interval_;
   // Of a job without a folder:
   std::optional<Record> record_;  // its ticket or lease, when it was last seen
+  std::string remote_host_;       // that of the record; empty: this host
   UniqueFd process_;              // that of the record
   std::optional<Clock::time_point> gone_since_;
 };

@@ -34,7 +34,8 @@ Result<int> show_jobs(const JobsCommandOptions& options) {
               "without this terminal: berth run -d -- python train.py");
   } else {
     print(jobs_text(jobs, terminal_at(STDOUT_FILENO),
-                    {std::chrono::system_clock::now(), options.list.all_users}));
+                    {std::chrono::system_clock::now(), options.list.all_users,
+                     local_host_name(harbour_location())}));
   }
   return 0;
 }
@@ -65,6 +66,7 @@ Action define_jobs(Flags& command, const CommandContext& /*context*/) {
       "UNTIL\n"
       "is the expected start or end ('~': an estimate). EXIT 'unknown': the job's berth process\n"
       "was killed, or the host was restarted.\n"
+      "With several hosts (BERTH_URL), your jobs on all of them are listed.\n"
       "\nExamples:\n"
       "  berth jobs\n"
       "  berth jobs --all\n"

@@ -15,10 +15,11 @@ namespace {
 constexpr std::size_t kIdWidth = 8;
 constexpr std::size_t kMaxJobGpusWidth = 12;
 constexpr std::size_t kMaxJobUserWidth = 12;
+constexpr std::size_t kMaxJobHostWidth = 24;
 
 // The columns, in the order of the line.
 struct JobLine {
-  enum Column : std::size_t { id, state, user, gpus, since, lasts, until, exit, lines, job };
+  enum Column : std::size_t { id, state, user, host, gpus, since, lasts, until, exit, lines, job };
 };
 
 // "08:41" today, "11-16 08:41" this year, "2025-11-16" before; in a file or pipe the whole time.
@@ -67,6 +68,12 @@ Cell lines_cell(const JobInfo& job) {
   return {std::move(text), job.batch->failed > 0 ? Style::bad : Style::plain};
 }
 
+// Of a ticket that waits on several hosts, all of them.
+std::string host_text(const JobInfo& job, const Terminal& terminal) {
+  const std::string text = job.host.empty() ? join_text(job.queue_hosts, ",") : job.host;
+  return text.empty() ? std::string(kAbsent) : terminal.escape(text);
+}
+
 std::string label_and_command_text(const JobInfo& job, const Terminal& terminal) {
   const std::string command = terminal.escape(job.command);
   if (job.label.empty()) return command;
@@ -85,13 +92,17 @@ std::string job_note_text(const JobInfo& job, const Terminal& terminal) {
 std::string jobs_text(const std::vector<JobInfo>& jobs, const Terminal& terminal,
                       const JobsTableOptions& options) {
   bool has_lines = false;
+  bool has_hosts = false;
   std::vector<TableRow> rows;
   for (const JobInfo& job : jobs) {
     has_lines = has_lines || job.batch;
+    has_hosts =
+        has_hosts || (!job.host.empty() && job.host != options.host) || job.queue_hosts.size() > 1;
     rows.push_back(
         {{{terminal.escape(job.id)},  // another user's history may have any text as an id
           state_cell(job),
           {terminal.escape(job.user), job.is_own ? Style::bold : Style::plain},
+          {host_text(job, terminal)},
           {job.gpus.empty() ? std::string(kAbsent) : terminal.escape(join_text(job.gpus, ","))},
           {state_time_text(job.state_since(), terminal, options.now)},
           {state_duration_text(job, options.now)},
@@ -106,6 +117,7 @@ std::string jobs_text(const std::vector<JobInfo>& jobs, const Terminal& terminal
   std::vector<TableColumn> columns{{"ID", false, kIdWidth},
                                    {"STATE"},
                                    {"USER", false, options.has_users ? kMaxJobUserWidth : 0},
+                                   {"HOST", false, has_hosts ? kMaxJobHostWidth : 0},
                                    {"GPU", false, kMaxJobGpusWidth},
                                    {"SINCE"},
                                    {"FOR", true},

@@ -12,6 +12,7 @@ namespace berth {
 struct JobsTableOptions {
   TimePoint now;
   bool has_users = false;  // a column for the user is needed
+  std::string host{};      // this one: a job on another needs a column for the host
 };
 
 // A line for each job, and below it why it waits or why its exit code is unknown. Escaped and
