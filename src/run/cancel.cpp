@@ -175,6 +175,8 @@ void add_by_selection(Targets& targets, const Candidates& candidates,
   };
   for (const DetachedJob& job : candidates.jobs) {
     const bool is_waiting = job.grants.empty() && job.spec.kind == JobKind::run;
+    const auto& elsewhere = selection.elsewhere;
+    if (std::find(elsewhere.begin(), elsewhere.end(), job.spec.id) != elsewhere.end()) continue;
     if (is_active(candidates, job) && is_wanted(::geteuid(), job.spec.label) &&
         (is_waiting || !selection.only_waiting)) {
       add_detached(targets, candidates, job);

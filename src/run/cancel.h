@@ -21,6 +21,8 @@ struct CancelSelection {
   bool all = false;           // those of this user; for root, those of all users
   bool mine = false;          // those of this user
   bool only_waiting = false;  // leave out what has GPUs
+  // Detached jobs to leave out: they run on other hosts (cluster/remote/cancel_remote.h).
+  std::vector<std::string> elsewhere{};
 };
 
 enum class CancelKind : std::uint8_t { ticket, shell_lease, job };

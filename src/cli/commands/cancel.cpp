@@ -10,6 +10,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cluster/remote/cancel_remote.h"
 
 namespace berth {
 namespace {
@@ -29,7 +30,7 @@ std::string describe_nothing(const CancelSelection& selection) {
 }
 
 Result<int> run(const CancelCommandOptions& options) {
-  const CancelSelection& selection = options.selection;
+  CancelSelection selection = options.selection;
   const bool by_selection = selection.all || selection.mine || !selection.label.empty();
   if (by_selection != selection.ids.empty()) {
     return fail(ErrorKind::usage, by_selection
@@ -38,9 +39,15 @@ Result<int> run(const CancelCommandOptions& options) {
                                       : "cancel: no job given; name one ('berth jobs' lists yours) "
                                         "or use --all");
   }
-  const std::vector<CancelledJob> jobs = TRY(cancel(selection, options.grace));
+  RemoteCancel remote = TRY(find_remote_targets(selection));
+  std::vector<CancelledJob> jobs;
+  // If one of the ids of this host is refused, nothing is ended on other hosts.
+  if (by_selection) TRY(cancel_remote_tickets(remote));
+  if (by_selection || !selection.ids.empty()) jobs = TRY(cancel(selection, options.grace));
   int code = 0;
-  for (const CancelledJob& job : jobs) {
+  for (CancelledJob& job : jobs) {
+    if (const auto name = remote.names.find(job.id); name != remote.names.end())
+      job.id = name->second;
     if (is_done(job)) {
       print(describe_end(job, options.grace) + "\n");
       continue;
@@ -48,8 +55,10 @@ Result<int> run(const CancelCommandOptions& options) {
     print_message(describe_end(job, options.grace));
     code = exit_code(job.end == JobEndResult::refused ? ErrorKind::permission : ErrorKind::io);
   }
-  if (jobs.empty()) print_message(describe_nothing(selection));
-  return code;
+  if (jobs.empty() && remote.is_empty()) print_message(describe_nothing(selection));
+  if (!by_selection) TRY(cancel_remote_tickets(remote));
+  const int remote_code = cancel_remote_jobs(remote, options.grace);
+  return code != 0 ? code : remote_code;
 }
 
 }  // namespace
@@ -72,7 +81,8 @@ Action define_cancel(Flags& command, const CommandContext& /*context*/) {
       "A waiting ticket leaves the queue; its 'berth run' or 'berth acquire' exits with code 75.\n"
       "A running job or batch gets SIGTERM and, if it has not ended within the grace time,\n"
       "SIGKILL. The lease of a shell is released. You can end only what is yours; root can end\n"
-      "everything. If one of several ids is refused, nothing is ended.\n"
+      "everything. If one of several ids is refused, nothing is ended. Your jobs on other hosts\n"
+      "of the harbour are ended there, by ssh (docs/jobs.md).\n"
       "\nExamples:\n"
       "  berth cancel k3f9a2mx\n"
       "  berth cancel --label sweep\n"

@@ -4,11 +4,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/shell.h"
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/request_flags.h"
+#include "cluster/remote/forward.h"
 #include "run/job_output.h"
 #include "run/job_wait.h"
 
@@ -21,7 +23,14 @@ struct LogsCommandOptions {
 };
 
 Result<int> show_logs(const LogsCommandOptions& options) {
-  const DetachedJob job = TRY(find_detached_job(options.id));
+  const auto found = find_detached_job(options.id);
+  if (!found && found.error().kind == ErrorKind::usage && options.id) {
+    std::vector<std::string> words{"logs"};
+    if (options.output.follow) words.emplace_back("--follow");
+    if (options.output.lines) words.push_back(fmt::format("--lines={}", *options.output.lines));
+    if (const auto code = TRY(forward_job_command(words, *options.id, false))) return *code;
+  }
+  const DetachedJob job = TRY(found);
   if (job.spec.kind == JobKind::batch && !job.spec.line_logs.empty()) {
     print_message(fmt::format("this is the output of the batch; that of each line is in {}",
                               shell_quote(job.spec.line_logs)));
@@ -53,6 +62,7 @@ Action define_logs(Flags& command, const CommandContext& /*context*/) {
       "Prints what a job of 'berth run -d' has written to its stdout and stderr, and what berth\n"
       "has said. If there is more than the setting output in [jobs] permits (64MiB), the middle\n"
       "is not kept, and a line on stderr says so.\n"
+      "The output of a job that was submitted on another host is read there by ssh.\n"
       "\nExamples:\n"
       "  berth logs\n"
       "  berth logs -f k3f9a2mx\n"
