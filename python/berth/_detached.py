@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     JobOrId = Union["DetachedJob", str]
     Jobs = Union[JobOrId, Iterable[JobOrId], None]
+    Texts = Union[str, Iterable[str], None]
 
 # The exit codes of `berth` (docs/index.md); 69 also stands for a request that can never be met.
 _USAGE, _NO_DRIVER, _HARBOUR, _NOT_GRANTED, _NOT_YOURS, _NOT_RUNNABLE, _NOT_FOUND = 64, 69, 74, 75, 77, 126, 127
@@ -40,7 +41,7 @@ _FLAGS = {
     "label": "--label", "timeout": "--timeout", "job": "--job",
 }  # fmt: skip
 KEYWORDS = frozenset({*_FLAGS, "no_wait", "ids", "placeholder", "retry_oom"})
-_OWN_KEYWORDS = frozenset({"after", "after_any", "begin", "cwd", "env", "shell"})
+_OWN_KEYWORDS = frozenset({"after", "after_any", "begin", "notify", "host", "cwd", "env", "shell"})
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class JobStatus:
     id: str
     user: str
     host: Optional[str]
+    """That runs or ran it; None if it is unknown, or not decided yet."""
+    queue_hosts: tuple[str, ...]
+    """Of a waiting job: the hosts in whose queues it is."""
     kind: str
     """"run", "batch", or "shell": a lease of `berth acquire`."""
     detached: bool
@@ -94,7 +98,8 @@ _TIMES = ("submitted", "started", "ended", "starts", "ends")
 def _build_status(values: dict[str, Any]) -> JobStatus:
     known: dict[str, Any] = {field.name: values.get(field.name) for field in fields(JobStatus)}
     known.update({name: parse_time(values.get(name)) for name in _TIMES})
-    known.update(gpus=tuple(values["gpus"]), leases=tuple(values["leases"]))
+    known.update(gpus=tuple(values["gpus"]), leases=tuple(values["leases"]),
+                 queue_hosts=tuple(values["queue_hosts"]))
     if values.get("batch") is not None:
         known["batch"] = BatchProgress(**{field.name: values["batch"][field.name] for field in fields(BatchProgress)})
     return JobStatus(**known)
@@ -273,6 +278,26 @@ def _job_ids(name: str, value: Jobs) -> list[str]:
     return [f"--{name.replace('_', '-')}={','.join(ids)}"] if ids else []
 
 
+def _texts(name: str, value: Texts) -> list[str]:
+    texts = [] if value is None else [value] if isinstance(value, str) else list(value)
+    for one in texts:
+        if not isinstance(one, str):
+            raise UsageError(f"{name}: {one!r} is not a text")
+    return [_request.checked_text(name, one) for one in texts]
+
+
+def _host_flags(host: Texts, env: Optional[Mapping[str, str]]) -> list[str]:
+    """Where the job runs. What `env` changes is added to the environment that ssh gives the job on another host."""
+    hosts = _texts("host", host)
+    if host is None:
+        return []
+    names = [name for name, value in (env or {}).items() if not name.startswith("BERTH_") and os.environ.get(name) != value]
+    for name in names:
+        if name.endswith("*"):
+            raise UsageError(f"env: the variable {name!r} cannot be passed to another host")
+    return [f"--host={','.join(hosts)}", *(f"--env={name}" for name in names)]
+
+
 def _begin_text(begin: object) -> str:
     if isinstance(begin, str):
         return _request.checked_text("begin", begin)
@@ -327,6 +352,7 @@ def _make_environment(env: Optional[Mapping[str, str]]) -> dict[str, str]:
 
 def submit(args: Union[Argument, Sequence[Argument]], count: Optional[int] = None, *, after: Jobs = None,
            after_any: Jobs = None, begin: Union[str, float, datetime, timedelta, None] = None,
+           notify: Texts = None, host: Texts = None,
            cwd: Optional[Argument] = None, env: Optional[Mapping[str, str]] = None, shell: bool = False,
            **request: Unpack[DetachedRequest]) -> DetachedJob:
     """Starts a command that waits for GPUs and runs on them in the background, also after this program has ended.
@@ -338,7 +364,10 @@ def submit(args: Union[Argument, Sequence[Argument]], count: Optional[int] = Non
         after        job, id, or list of them: start after these jobs have succeeded
         after_any    start after these jobs have ended, however
         begin        do not start before this time: "18:00", "2h", seconds or a timedelta from now, or a datetime
-        cwd, env     working directory and environment, as for subprocess.run
+        notify       how to tell what becomes of the job, as --notify: "mail", "webhook:granted,failed", or a list
+        host         run by ssh on the first of these hosts that grants the GPUs, as --host: "any", a name, or a list
+        cwd, env     working directory and environment, as for subprocess.run; with `host`, those variables of
+                     `env` are passed on that this program does not have, or has with another value
         retry_oom    if the job runs out of GPU memory, run it again with more, up to this many times
 
     Takes these keywords of `acquire`: count, gpu, name, min_mem, util, mem_util, processes, policy, mem, job, time,
@@ -366,6 +395,8 @@ def submit(args: Union[Argument, Sequence[Argument]], count: Optional[int] = Non
     starts = [*_job_ids("after", after), *_job_ids("after_any", after_any)]
     if begin is not None:
         starts.append(f"--begin={_begin_text(begin)}")
+    starts += [f"--notify={one}" for one in _texts("notify", notify)]
+    starts += _host_flags(host, env)
     flags = _request_flags({"count": count, **request})
     completed = subprocess.run([program(), "run", "--detach", *flags, *starts, "--", *command], cwd=cwd,
                                env=_make_environment(env), stdin=subprocess.DEVNULL, capture_output=True)

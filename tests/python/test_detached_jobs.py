@@ -4,11 +4,14 @@ import json
 import os
 import shutil
 import signal
+import sys
+import textwrap
 
 import pytest
 from conftest import wait_until
 from leasing import NOBODY
-from pythons import PACKAGE, all_free, first_line, leased, python  # noqa: F401
+from pythons import PACKAGE, SPEAKS, all_free, first_line, leased, python  # noqa: F401
+from ssh_lab import Lab
 from waiting import LIMIT
 
 pytestmark = pytest.mark.release_only
@@ -68,6 +71,11 @@ REFUSALS = {
     "no folder": ("['true'], cwd='/no/such/folder'", "FileNotFoundError"),
     "selector": ("['true'], selector=len", "TypeError"),
     "placeholder": ("['true'], placeholder=len", "UsageError"),
+    "notify": ("['true'], notify='x'", "UsageError"),
+    "notify type": ("['true'], notify=[1]", "UsageError"),
+    "host type": ("['true'], host=1", "TypeError"),
+    "host name": ("['true'], host='a;b'", "UsageError"),
+    "host": ("['true'], host='gpu07'", "UsageError"),
     "typing error": ("['true'], memory='8GiB'", "TypeError"),
 }
 
@@ -252,6 +260,55 @@ def test_the_keywords_of_a_request_reach_the_job(python):
         say(status.gpus, status.label, status.ends - status.started, [lease.memory_mib for lease in berth.status()[2].leases])
         job.cancel()
     """) == "(2,) text 1:00:00 [2048]"
+
+
+def test_notifications(python):
+    """A string or a list, as --notify."""
+    (python.server.folder / ".config").mkdir()
+    (python.server.folder / ".config/berth.toml").write_text(f'[notify]\ncommand = "cat >> {python.server.folder}/events"\n')
+    assert python.says("""
+        for notify in ("command", ["command:ended", "bell"], None):
+            say(berth.submit(["true"], notify=notify).wait())
+    """) == "0\n0\n0"
+    events = python.server.folder / "events"
+    wait_until(lambda: events.exists() and events.read_text().count('"event"') >= 2, "they have arrived")
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("harbour", ["redis"], indirect=True)
+def test_a_job_on_another_host(python):
+    lab = Lab(python.server, {"gpu-a": "1x24GiB", "gpu-b": "2x80GiB"})
+    gate = lab.folder / "gate"
+    os.mkfifo(gate)
+    try:
+        def says(host, code, **env):
+            result = host.run(sys.executable, "-c", SPEAKS + textwrap.dedent(code), env={"PYTHONPATH": str(PACKAGE), **env})
+            assert (result.returncode, result.stderr) == (0, ""), result
+            return result.stdout.strip()
+
+        job = says(lab.head, f"""
+            import os
+            for host in ("gpu-b", ["gpu-a", "gpu-b"]):
+                job = berth.submit("echo $BERTH_HOST_TEXT; hostname; cat {gate}; exit 3", shell=True, mem="60GiB", host=host,
+                                   env={{**os.environ, "BERTH_HOST_TEXT": "no", "TEXT": "set"}})
+                jobs = berth.jobs()
+                if host == "gpu-b":
+                    while job.state() != "running":
+                        pass
+                    say(job.status().host, len(jobs), job.cancel(), job.wait())
+            say(job.id)
+        """)
+        assert job.splitlines()[0] == "gpu-b 1 True 143"
+        job = job.splitlines()[1]
+        wait_until(lambda: "gpu-b" in says(lab.head, f"say(berth.DetachedJob({job!r}).logs())"), "it runs")
+        waiting = lab.hosts["gpu-a"].start(sys.executable, "-c", f"import berth; print(berth.DetachedJob({job!r}).wait())",
+                                           env={"PYTHONPATH": str(PACKAGE)})
+        assert says(lab.hosts["gpu-a"], f"say([job.status().host for job in berth.jobs() if job.id == {job!r}])") == "['gpu-b']"
+        gate.write_text("")
+        assert waiting.communicate(timeout=LIMIT)[0] == "3\n"
+        assert says(lab.hosts["gpu-a"], f"say(berth.DetachedJob({job!r}).cancel())") == "False"
+    finally:
+        lab.stop()
 
 
 def test_the_keywords_of_the_types_are_those_that_are_accepted(python):
