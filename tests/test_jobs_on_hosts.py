@@ -438,7 +438,14 @@ def test_redis_is_away_for_a_while(lab, server):
         proxy.refuse()
         proxy.cut()
         assert lab.head.run(BERTH, "jobs", env=away).returncode == 74
+        slept = sleeps(child_of(wait.pid))
+        wait_until(lambda: wait.poll() is not None or sleeps(child_of(wait.pid)) > slept + 5, "it has asked in vain")
         assert wait.poll() is None
         proxy.allow()
         gate.open()
         assert wait.wait(LIMIT) == 9
+
+
+def sleeps(pid):
+    """How often the process has waited."""
+    return int(re.search(r"^voluntary_ctxt_switches:\s+(\d+)", open(f"/proc/{pid}/status").read(), re.MULTILINE)[1])
