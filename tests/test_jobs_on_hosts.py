@@ -10,6 +10,7 @@ import subprocess
 import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
 from redis_proxy import Proxy
+from redis_server import client_of
 from ssh_lab import Lab
 from waiting import LIMIT
 
@@ -68,6 +69,14 @@ def wait_for_state(host, job, state):
     return wait_until(seen, f"the job is {state}", LIMIT)
 
 
+def wait_until_recorded(lab, job):
+    """The history has the beginning of its lease. A `berth wait` that starts when the lease has ended knows of the job by
+    that."""
+    client, prefix = client_of(lab.common["BERTH_URL"])
+    with client:
+        wait_until(lambda: any(f'"{job}"' in line["line"] for _, line in client.xrange(f"{prefix}:history")), "it is recorded")
+
+
 def logs(host, job):
     return host.run(BERTH, "logs", job).stdout
 
@@ -114,6 +123,7 @@ def test_a_detached_job_is_one_job_on_every_host(lab):
     waits = [host.start(BERTH, "wait", job) for host in (lab.head, *lab.hosts.values())]
     assert_one_line_error(lab.hosts["gpu-a"].run(BERTH, "wait", "--timeout", "10ms", job), 75, job)
     wait_for_log(lab.head, job, "started")
+    wait_until_recorded(lab, job)
     gate.open()
     for wait in waits:
         assert (wait.communicate(timeout=LIMIT)[0], wait.returncode) == ("", 3)
@@ -121,6 +131,17 @@ def test_a_detached_job_is_one_job_on_every_host(lab):
         seen = only_job(host)
         assert (seen["id"], seen["state"], seen["host"], seen["exit_code"]) == (job, "ended", "gpu-b", 3)
         assert host.run(BERTH, "wait", job).returncode == 3
+
+
+def test_a_job_is_extended_on_its_host(lab):
+    gate = Gate(lab)
+    job = submit(lab.head, "--host", "gpu-b", "--", *script(gate))
+    wait_for_log(lab.head, job, "started")
+    assert_one_line_error(lab.head.run(BERTH, "extend", job, "2h"), 64, f"ssh gpu-b berth extend {job} 2h")
+    assert lab.hosts["gpu-b"].run(BERTH, "extend", job, "2h").returncode == 0
+    assert only_job(lab.head)["ends_source"] == "announced"
+    gate.open()
+    assert lab.head.run(BERTH, "wait", job).returncode == 0
 
 
 def test_the_job_knows_its_id(lab):
@@ -169,6 +190,7 @@ def test_a_job_in_the_foreground(lab):
     assert [only_job(host)["id"] for host in lab.hosts.values()] == [seen["id"]] * 2
     waits = [host.start(BERTH, "wait", seen["id"]) for host in (lab.head, *lab.hosts.values())]
     assert_one_line_error(lab.head.run(BERTH, "logs", seen["id"]), 64, seen["id"], "-d")
+    wait_until_recorded(lab, seen["id"])
     gate.open()
     assert job.wait(LIMIT) == 5
     assert [wait.wait(LIMIT) for wait in waits] == [5, 5, 5]
@@ -176,11 +198,14 @@ def test_a_job_in_the_foreground(lab):
 
 
 def test_a_wait_that_begins_before_the_grant(lab):
+    gate = Gate(lab)
     held = hold(lab, "gpu-a", 1)
-    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", "sh", "-c", "exit 4")
+    job = lab.head.start(BERTH, "run", "--host", "gpu-a", "--", *script(gate, 4))
     [ticket] = wait_until(lambda: queues(lab)["gpu-a"], "it waits")
     waits = [host.start(BERTH, "wait", ticket) for host in (lab.head, *lab.hosts.values())]
     held.stdin.close()
+    wait_until_recorded(lab, ticket)
+    gate.open()
     assert job.wait(LIMIT) == 4
     assert [wait.wait(LIMIT) for wait in waits] == [4, 4, 4]
 
@@ -325,6 +350,7 @@ def test_the_local_process_is_killed_and_the_job_ends(lab):
     gate = Gate(lab)
     job = submit(lab.head, "--host", "gpu-b", "--", *script(gate))
     wait_for_log(lab.head, job, "started")
+    wait_until_recorded(lab, job)
     waits = [host.start(BERTH, "wait", job) for host in (lab.head, lab.hosts["gpu-a"])]
     os.kill(berth_process(lab.head, job), signal.SIGKILL)
     assert [wait.wait(LIMIT) for wait in waits] == [129, 129]

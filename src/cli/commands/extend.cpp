@@ -4,30 +4,51 @@
 #include <chrono>
 #include <fmt/format.h>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/time_text.h"
 #include "cli/command.h"
+#include "harbour/harbour.h"
 #include "run/job_folder.h"
+#include "run/other_hosts.h"
 
 namespace berth {
 namespace {
 
 struct ExtendCommandOptions {
   std::string id;
+  std::string text;  // of the duration, which parse_duration() accepts
   std::chrono::nanoseconds time{};
 };
 
-// A detached job that was run again has a lease of another id.
-std::string current_lease(const std::string& id) {
+// A detached job that was run again has a lease of another id, and so has a job that another host
+// has sent.
+Result<std::string> current_lease(const std::string& id) {
   const auto job = find_job(id);
-  return job && !job->grants.empty() ? job->grants.back().lease : id;
+  if (job && !job->grants.empty()) return job->grants.back().lease;
+  std::optional<Harbour> harbour = TRY(Harbour::open_existing());
+  const auto sent = harbour ? TRY(find_sent_job(*harbour, id)) : std::nullopt;
+  return sent ? sent->id : id;
+}
+
+// Only processes of its host can change a lease.
+Result<Record> extend(const ExtendCommandOptions& options) {
+  auto lease = extend_lease(TRY(current_lease(options.id)), options.time);
+  if (lease || lease.error().kind != ErrorKind::usage || !is_id(options.id)) return lease;
+  for (const RemoteClient& client : TRY(find_remote_clients(options.id))) {
+    if (!client.is_lease()) continue;
+    return fail(ErrorKind::usage,
+                fmt::format("job {0} runs on {1}; extend it there: ssh {1} berth extend {0} {2}",
+                            options.id, client.host, options.text));
+  }
+  return lease;
 }
 
 Result<int> run(const ExtendCommandOptions& options) {
-  const Record lease = TRY(extend_lease(current_lease(options.id), options.time));
+  const Record lease = TRY(extend(options));
   print(fmt::format("job {} ends at {}, as announced\n", options.id,
                     format_local_time(*lease.expected_end())));
   return 0;
@@ -42,6 +63,7 @@ Action define_extend(Flags& command, const CommandContext& /*context*/) {
   command.add_value("DURATION", "", "How much later it ends, such as 2h",
                     [options](std::string_view text) -> Result<void> {
                       options->time = TRY(parse_duration(text));
+                      options->text = text;
                       return {};
                     });
   command.require();
