@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/terminal.h"
+#include "base/text.h"
 #include "devices/driver.h"
 #include "lease/gpu_list.h"
 
@@ -27,6 +28,12 @@ Result<std::vector<NamedGpu>> find_gpus(const std::string& list) {
 
 Result<std::vector<NamedGpu>> find_gpus(const std::vector<std::string>& words) {
   return find_gpus(TRY(join_gpu_list(words)));
+}
+
+Json index_json(const NamedGpu& gpu) {
+  if (gpu.index == gpu.uuid) return nullptr;
+  const auto card = parse_integer<unsigned>(gpu.index);
+  return card ? Json(*card) : Json(gpu.index);
 }
 
 }  // namespace berth

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "lease/cancel_and_release.h"
 
@@ -14,5 +15,9 @@ namespace berth {
 Result<std::vector<NamedGpu>> find_gpus(const std::string& list);
 // The same for several arguments.
 Result<std::vector<NamedGpu>> find_gpus(const std::vector<std::string>& words);
+
+// The index as in `berth status --json`: a number, or a text for a MIG instance; null if the GPU is
+// known only by its UUID.
+Json index_json(const NamedGpu& gpu);
 
 }  // namespace berth

@@ -5,7 +5,10 @@
 #include <fmt/format.h>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/text.h"
@@ -18,7 +21,35 @@ namespace {
 struct CancelCommandOptions {
   CancelSelection selection;
   std::chrono::nanoseconds grace = kDefaultGrace;
+  bool json = false;
 };
+
+const char* result_name(const CancelledJob& job) {
+  if (job.kind == CancelKind::ticket) return "cancelled";
+  if (job.kind == CancelKind::shell_lease) return "released";
+  switch (job.end) {
+    case JobEndResult::ended:
+      return job.was_waiting ? "cancelled" : "ended";
+    case JobEndResult::killed:
+      return "killed";
+    case JobEndResult::refused:
+      return "refused";
+    case JobEndResult::invisible:
+      return "invisible";
+    case JobEndResult::alive:
+      break;
+  }
+  return "alive";
+}
+
+void print_json(const std::vector<CancelledJob>& jobs, std::chrono::nanoseconds grace) {
+  Json list = Json::array();
+  for (const CancelledJob& job : jobs) {
+    list.push_back(
+        {{"id", job.id}, {"result", result_name(job)}, {"text", describe_end(job, grace)}});
+  }
+  print(to_ascii_json({{"jobs", std::move(list)}}, 2) + "\n");
+}
 
 // Why a selection is empty.
 std::string describe_nothing(const CancelSelection& selection) {
@@ -40,6 +71,10 @@ Result<int> run(const CancelCommandOptions& options) {
                                         "or use --all");
   }
   RemoteCancel remote = TRY(find_remote_targets(selection));
+  if (options.json && !remote.is_empty()) {
+    return fail(ErrorKind::usage,
+                "cancel: one of these jobs is on another host, whose answer is text; omit --json");
+  }
   std::vector<CancelledJob> jobs;
   // If one of the ids of this host is refused, nothing is ended on other hosts.
   if (by_selection) TRY(cancel_remote_tickets(remote));
@@ -49,13 +84,17 @@ Result<int> run(const CancelCommandOptions& options) {
     if (const auto name = remote.names.find(job.id); name != remote.names.end())
       job.id = name->second;
     if (is_done(job)) {
-      print(describe_end(job, options.grace) + "\n");
+      if (!options.json) print(describe_end(job, options.grace) + "\n");
       continue;
     }
     print_message(describe_end(job, options.grace));
     code = exit_code(job.end == JobEndResult::refused ? ErrorKind::permission : ErrorKind::io);
   }
-  if (jobs.empty() && remote.is_empty()) print_message(describe_nothing(selection));
+  if (options.json) {
+    print_json(jobs, options.grace);
+  } else if (jobs.empty() && remote.is_empty()) {
+    print_message(describe_nothing(selection));
+  }
   if (!by_selection) TRY(cancel_remote_tickets(remote));
   const int remote_code = cancel_remote_jobs(remote, options.grace);
   return code != 0 ? code : remote_code;
@@ -72,6 +111,7 @@ Action define_cancel(Flags& command, const CommandContext& /*context*/) {
   command.add_flag("--mine", selection.mine, "All of your jobs");
   command.add_flag("-a,--all", selection.all, "The same; for root: the jobs of all users");
   command.add_flag("--waiting", selection.only_waiting, "Only those that still wait for GPUs");
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_value("--grace", "DURATION", "Time between SIGTERM and SIGKILL (default: 10s)",
                     [options](std::string_view text) -> Result<void> {
                       options->grace = TRY(parse_duration(text));

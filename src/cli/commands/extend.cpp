@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/terminal.h"
 #include "base/time_text.h"
@@ -22,6 +23,7 @@ struct ExtendCommandOptions {
   std::string id;
   std::string text;  // of the duration, which parse_duration() accepts
   std::chrono::nanoseconds time{};
+  bool json = false;
 };
 
 // A detached job that was run again has a lease of another id, and so has a job that another host
@@ -49,6 +51,11 @@ Result<Record> extend(const ExtendCommandOptions& options) {
 
 Result<int> run(const ExtendCommandOptions& options) {
   const Record lease = TRY(extend(options));
+  if (options.json) {
+    print(to_ascii_json({{"id", options.id}, {"ends", format_iso_time(*lease.expected_end())}}, 2) +
+          "\n");
+    return 0;
+  }
   print(fmt::format("job {} ends at {}, as announced\n", options.id,
                     format_local_time(*lease.expected_end())));
   return 0;
@@ -67,6 +74,7 @@ Action define_extend(Flags& command, const CommandContext& /*context*/) {
                       return {};
                     });
   command.require();
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
       "Moves the announced end (--time) of a running job of yours, or announces one. Other users "
       "see\n"

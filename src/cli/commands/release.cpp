@@ -6,9 +6,11 @@
 #include <string>
 #include <string_view>
 #include <unistd.h>
+#include <utility>
 #include <vector>
 
 #include "base/environment.h"
+#include "base/json.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
@@ -24,6 +26,7 @@ namespace {
 struct ReleaseCommandOptions {
   std::vector<std::string> words;
   bool all = false;
+  bool json = false;
 };
 
 // Releases the leases that the words name, by the lease's id or by a GPU.
@@ -69,6 +72,12 @@ Result<int> run(const ReleaseCommandOptions& options) {
   const std::vector<Record> ended = TRY(options.all             ? release_own_leases()
                                         : options.words.empty() ? release_own_lease()
                                                                 : release_named(options.words));
+  if (options.json) {
+    Json ids = Json::array();
+    for (const Record& lease : ended) ids.push_back(lease.id);
+    print(to_ascii_json({{"leases", std::move(ids)}}, 2) + "\n");
+    return 0;
+  }
   for (const Record& lease : ended) print_message(fmt::format("lease {} is released", lease.id));
   const bool had_ended_before = ended.empty() && !options.all;  // the lease of BERTH_LEASE
   const std::string unset = format_unset_command(ended, had_ended_before);
@@ -93,6 +102,8 @@ Action define_release(Flags& command, const CommandContext& /*context*/) {
   command.add_positionals("LEASE|GPU", "Leases by id; a GPU means all leases of your shells on it",
                           options->words);
   command.add_flag("-a,--all", options->all, "Release all leases of your shells");
+  command.add_flag("--json", options->json,
+                   "Print JSON (see docs/json.md) instead of the 'unset' command");
   command.set_footer(
       "Releases leases that a shell or script got with 'berth acquire'. A lease of 'berth run'\n"
       "ends with its job. Without arguments: the lease that BERTH_LEASE names, otherwise that\n"

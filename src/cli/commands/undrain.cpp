@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/terminal.h"
 #include "cli/command.h"
 #include "cli/gpu_arguments.h"
@@ -19,6 +20,7 @@ namespace {
 struct UndrainCommandOptions {
   std::vector<std::string> gpus;
   bool all = false;
+  bool json = false;
 };
 
 // Looks up UUIDs among the drains, since the driver may have lost such a GPU, or the host may not
@@ -64,6 +66,16 @@ std::vector<NamedGpu> name_drained_gpus(const std::vector<Drain>& drains) {
   return gpus;
 }
 
+std::string format_json(const std::vector<NamedGpu>& gpus, const std::vector<Drain>& drains) {
+  Json list = Json::array();
+  for (const NamedGpu& gpu : gpus) {
+    list.push_back({{"index", index_json(gpu)},
+                    {"uuid", gpu.uuid},
+                    {"was_drained", is_drained(gpu.uuid, drains)}});
+  }
+  return to_ascii_json({{"gpus", std::move(list)}}, 2) + "\n";
+}
+
 Result<int> run(const UndrainCommandOptions& options) {
   if (options.all != options.gpus.empty()) {
     return fail(ErrorKind::usage, options.all ? "undrain: name GPUs or use --all, not both"
@@ -83,6 +95,10 @@ Result<int> run(const UndrainCommandOptions& options) {
   TRY(undrain_gpus(uuids));
   // After the change, because a driver that hangs must not delay it.
   if (all) gpus = name_drained_gpus(drains);
+  if (options.json) {
+    print(format_json(gpus, drains));
+    return 0;
+  }
   for (const NamedGpu& gpu : gpus) {
     const std::string name = gpu.index == gpu.uuid ? gpu.uuid : "GPU " + gpu.index;
     if (is_drained(gpu.uuid, drains)) {
@@ -102,6 +118,7 @@ Action define_undrain(Flags& command, const CommandContext& /*context*/) {
   command.add_positionals("GPU", "GPUs by index or UUID; GPUs that are gone by UUID",
                           options->gpus);
   command.add_flag("-a,--all", options->all, "Undrain every drained GPU");
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
       "Waiting jobs can get the GPUs at once. Only root and the owner of the harbour can undrain\n"
       "GPUs.\n"

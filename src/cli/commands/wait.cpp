@@ -7,8 +7,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "base/terminal.h"
@@ -21,6 +23,7 @@ namespace {
 struct WaitCommandOptions {
   std::vector<std::string> ids;
   bool any = false;
+  bool json = false;
   std::optional<std::chrono::nanoseconds> timeout;
 };
 
@@ -31,6 +34,16 @@ void report_outcome(const std::string& id, const JobOutcome& outcome) {
   } else if (!outcome.why.empty()) {
     print_message(fmt::format("job {}: {}", id, outcome.why));
   }
+}
+
+Json outcome_json(const std::string& id, const JobOutcome& outcome) {
+  const char* const result = !outcome.code         ? "unknown"
+                             : outcome.succeeded() ? "succeeded"
+                                                   : "failed";
+  return {{"id", id},
+          {"result", result},
+          {"exit_code", or_null(outcome.code)},
+          {"reason", outcome.why.empty() ? Json(nullptr) : Json(outcome.why)}};
 }
 
 // The exit code if the wait ended before the job: a signal, or the time limit.
@@ -57,19 +70,20 @@ Result<int> wait(const WaitCommandOptions& options) {
   // All at once, and before the first wait: a wrong id is an error at once.
   std::vector<JobWatch> jobs;
   for (const std::string& id : options.ids) jobs.push_back(TRY(JobWatch::open(id)));
-  if (options.any) {
-    const auto ended = TRY(wait_for_any_job(jobs, deadline, signals.fd()));
-    if (!ended) return give_up(signals, options, jobs);
-    report_outcome(jobs[ended->index].id(), ended->outcome);
-    return exit_code(ended->outcome);
-  }
   std::vector<JobOutcome> outcomes;
-  for (std::size_t i = 0; i < jobs.size(); ++i) {
-    const auto ended = TRY(wait_for_any_job({&jobs[i], 1}, deadline, signals.fd()));
-    if (!ended) return give_up(signals, options, std::span(jobs).subspan(i));
-    report_outcome(jobs[i].id(), ended->outcome);
+  Json list = Json::array();
+  const std::size_t wanted = options.any ? 1 : jobs.size();
+  while (outcomes.size() < wanted) {
+    const std::span<JobWatch> left = std::span(jobs).subspan(outcomes.size());
+    const std::span<JobWatch> watched = options.any ? left : left.first(1);
+    const auto ended = TRY(wait_for_any_job(watched, deadline, signals.fd()));
+    if (!ended) return give_up(signals, options, left);
+    const std::string& id = watched[ended->index].id();
+    if (!options.json) report_outcome(id, ended->outcome);
+    list.push_back(outcome_json(id, ended->outcome));
     outcomes.push_back(ended->outcome);
   }
+  if (options.json) print(to_ascii_json({{"jobs", std::move(list)}}, 2) + "\n");
   return exit_code(outcomes);
 }
 
@@ -79,6 +93,7 @@ Action define_wait(Flags& command, const CommandContext& /*context*/) {
   auto options = std::make_shared<WaitCommandOptions>();
   command.add_positionals("ID", "Ids of jobs, as 'berth jobs' shows them", options->ids);
   command.add_flag("--any", options->any, "Wait for the first of the jobs that ends");
+  command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.add_value("--timeout", "DURATION", "Wait at most this long, such as 10m",
                     [options](std::string_view text) -> Result<void> {
                       options->timeout = TRY(parse_duration(text));
