@@ -1,8 +1,8 @@
 """berth mcp, used by the public client of the Model Context Protocol, and by clients that are wrong."""
 
 import asyncio
-import contextlib
 import json
+import signal
 import subprocess
 
 import pytest
@@ -15,22 +15,25 @@ pytestmark = pytest.mark.release_only  # the client is Python; the commands have
 READ_ONLY = ["status", "queue", "jobs", "explain", "logs", "wait", "report"]
 
 
-def with_client(server, use, *flags):
-    """Runs use(session) with a client of the package mcp."""
-    from mcp import ClientSession, StdioServerParameters
-    from mcp.client.stdio import stdio_client
+# With the revision of the protocol without a session; with those before it; and asking the server first.
+MODES = ["2026-07-28", "legacy", "auto"]
+VERSION = "io.modelcontextprotocol/protocolVersion"
+CAPABILITIES = "io.modelcontextprotocol/clientCapabilities"
+
+
+def with_client(server, use, *flags, mode="auto"):
+    """Runs use(client) with a client of the package mcp."""
+    from mcp import Client, StdioServerParameters
 
     async def run():
         parameters = StdioServerParameters(command=str(BERTH), args=["mcp", *flags], env=server.env)
-        async with stdio_client(parameters) as (reading, writing), ClientSession(reading, writing) as session:
-            await session.initialize()
-            return await use(session)
+        async with Client(parameters, mode=mode) as client:
+            return await use(client)
     return asyncio.run(asyncio.wait_for(run(), LIMIT))
 
 
 def text_of(result):
-    [content] = result.content
-    return content.text
+    return "\n".join(content.text for content in result.content)
 
 
 async def call(session, tool, **arguments):
@@ -39,18 +42,36 @@ async def call(session, tool, **arguments):
     return dump["isError"], text_of(result), dump.get("structuredContent")
 
 
-def test_it_is_read_only_unless_changes_are_allowed(server):
+def test_it_is_read_only_unless_changes_are_allowed(server, jobs):  # noqa: F811
+    job = jobs.hold()
+    lease = next(lease["id"] for gpu in server.status()["gpus"] for lease in gpu["leases"])
+
     async def use(session):
         tools = (await session.list_tools()).tools
-        return [tool.name for tool in tools], await call(session, "submit", command=["true"]), await call(session, "status")
-    names, (failed, text, _), (status_failed, _, status) = with_client(server, use)
+        refused = [await call(session, "submit", command=["true"], **more) for more in ({}, {"preview": True}, {"nonsense": 1})]
+        refused += [await call(session, "cancel", id=lease, **more) for more in ({}, {"preview": True})]
+        return [tool.name for tool in tools], refused, await call(session, "status")
+    names, refused, (status_failed, _, status) = with_client(server, use)
     assert names == READ_ONLY
-    assert failed and "read-only" in text and "--allow-changes" in text
+    for failed, text, _ in refused:
+        assert failed and "read-only" in text and "--allow-changes" in text
     assert not status_failed and len(status["gpus"]) == 4
-    assert not (server.folder / ".local").exists(), "nothing was submitted"
+    assert job.runs and not (server.folder / ".local").exists(), "nothing was cancelled or submitted"
 
 
-def test_a_job_from_its_preview_to_its_end(server):
+def test_the_descriptions_of_the_tools(server):
+    import jsonschema
+    tools = with_client(server, lambda session: session.list_tools(), "--allow-changes").tools
+    for tool in tools:
+        schema = tool.model_dump(by_alias=True)["inputSchema"]
+        jsonschema.Draft202012Validator.check_schema(schema)
+        assert set(schema["required"]) <= set(schema["properties"]) and schema["additionalProperties"] is False
+        assert tool.annotations.read_only_hint is (tool.name in READ_ONLY)
+        assert tool.annotations.destructive_hint is (tool.name not in READ_ONLY)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_job_from_its_preview_to_its_end(server, mode):
     async def use(session):
         names = [tool.name for tool in (await session.list_tools()).tools]
         preview = await call(session, "submit", command=["sh", "-c", "echo hello; exit 3"], count=2, label="from an agent", preview=True)
@@ -59,12 +80,13 @@ def test_a_job_from_its_preview_to_its_end(server):
         job = submitted[2]["id"]
         return names, preview, before, submitted, await call(session, "wait", id=job), await call(session, "logs", id=job), \
             await call(session, "explain", id=job)
-    names, preview, before, submitted, waited, logs, explained = with_client(server, use, "--allow-changes")
+    names, preview, before, submitted, waited, logs, explained = with_client(server, use, "--allow-changes", mode=mode)
     assert names == [*READ_ONLY, "submit", "cancel"]
     assert preview[0] is False and "berth run --detach" in preview[1] and "sh -c 'echo hello; exit 3'" in preview[1]
     assert before[2]["jobs"] == [], "a preview changes nothing"
-    assert submitted[0] is False
-    assert waited == (False, "the job has ended with exit code 3", {"exit_code": 3})
+    assert submitted[0] is False and "berth logs" in submitted[1]
+    [waited_for] = waited[2]["jobs"]
+    assert (waited[0], waited_for) == (False, {"id": submitted[2]["id"], "result": "failed", "exit_code": 3, "reason": None})
     assert logs[1].endswith("hello\n")
     [job] = explained[2]["jobs"]
     assert (job["exit_code"], job["label"], len(job["gpus"])) == (3, "from an agent", 2)
@@ -82,7 +104,22 @@ def test_cancel_and_several_calls_at_once(server):
     assert status[0] is False
     assert preview[0] is False and "berth cancel" in preview[1]
     assert cancelled[0] is False and "has ended" in cancelled[1]
-    assert waited[2] == {"exit_code": 143}
+    assert [job["exit_code"] for job in waited[2]["jobs"]] == [143]
+
+
+def test_output_of_any_kind(server):
+    """Bytes that are not UTF-8, control characters, and more than a megabyte."""
+    async def use(session):
+        texts = []
+        for command in (["printf", r"\377\33[31m\0end\n"], ["sh", "-c", "yes 0123456789abcdef | head -c 3000000"]):
+            job = (await call(session, "submit", command=command, label="\x1b]0;title\x07"))[2]["id"]
+            await call(session, "wait", id=job)
+            texts.append(await call(session, "logs", id=job, lines=1_000_000))
+        return texts, await call(session, "jobs")
+    (strange, long), listed = with_client(server, use, "--allow-changes")
+    assert (strange[0], strange[1].partition("GPU 0\n")[2]) == (False, "\ufffd\x1b[31m\0end\n")
+    assert (long[0], long[1].startswith("[the beginning")) == (False, True) and long[1].endswith("cdef\n0123456789") and len(long[1]) < 1_100_000
+    assert {job["label"] for job in listed[2]["jobs"]} <= {"\x1b]0;title\x07", "?]0;title?"}
 
 
 @pytest.mark.parametrize("tool, arguments, words", [
@@ -112,6 +149,9 @@ class Raw:
     def __init__(self, server, *flags):
         self.process = subprocess.Popen([BERTH, "mcp", *flags], env=server.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
+    def call(self, number, tool, **arguments):
+        self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
+
     def send(self, line):
         self.process.stdin.write(line if isinstance(line, bytes) else (json.dumps(line) + "\n").encode())
         self.process.stdin.flush()
@@ -138,23 +178,76 @@ def raw(server):
     ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "no-such"}}, -32602),
     ({"jsonrpc": "2.0", "id": 1, "method": "tools/call"}, -32602),
     ({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": []}, -32602),
+    ({"jsonrpc": "2.0", "id": None, "method": "ping"}, -32600), ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600),
+    ({"jsonrpc": "2.0", "id": 1.5, "method": "ping"}, -32600), ({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}, -32601),
+    ([{"jsonrpc": "2.0", "id": 1, "method": "ping"}], -32600), (b"[" * 500_000 + b"\n", -32700), (b"x" * (3 << 20) + b"\n", -32700),
 ])
 def test_wrong_messages_are_refused_and_the_next_one_works(raw, line, code):
     assert raw.ask(line)["error"]["code"] == code
     assert raw.ask({"jsonrpc": "2.0", "id": "x", "method": "ping"}) == {"jsonrpc": "2.0", "id": "x", "result": {}}
 
 
-def test_a_message_without_end_is_refused(raw):
-    with contextlib.suppress(BrokenPipeError):
-        raw.send(b"x" * (3 << 20))
+def test_a_message_without_end_is_refused_before_its_end(raw):
+    raw.send(b"x" * (3 << 20))
     assert raw.reply()["error"]["code"] == -32700
-    assert raw.process.wait(LIMIT) == 0
+    raw.send(b"the end\n")
+    assert raw.ask({"jsonrpc": "2.0", "id": 2, "method": "ping"})["id"] == 2
 
 
-def test_versions(raw):
-    for asked, given in (("2024-11-05", "2024-11-05"), ("2999-01-01", "2025-06-18"), (None, "2025-06-18")):
+def test_what_needs_no_reply(raw):
+    for message in ({"method": "notifications/initialized"}, {"method": "no/such"}, {"id": 5, "result": {}}, {"id": 6, "error": {}},
+                    {"method": "notifications/cancelled"}, {"method": "notifications/cancelled", "params": {"requestId": "x"}},
+                    {"method": "notifications/cancelled", "params": 7}):
+        raw.send({"jsonrpc": "2.0", **message})
+    assert raw.ask({"jsonrpc": "2.0", "id": 2, "method": "ping"})["id"] == 2
+
+
+def test_versions_of_the_session(raw):
+    for asked, given in (("2024-11-05", "2024-11-05"), ("2025-11-25", "2025-11-25"), ("2026-07-28", "2025-11-25"),
+                         ("2999-01-01", "2025-11-25"), (None, "2025-11-25")):
         answer = raw.ask({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": asked}})
         assert answer["result"]["protocolVersion"] == given
+
+
+def test_requests_without_a_session(raw):
+    """Each names its version."""
+    def ask(method, version="2026-07-28", capabilities=None, **more):
+        meta = {VERSION: version, CAPABILITIES: {} if capabilities is None else capabilities}
+        return raw.ask({"jsonrpc": "2.0", "id": 1, "method": method, "params": {"_meta": meta, **more}})
+    discovered = ask("server/discover")["result"]
+    assert discovered["supportedVersions"][0] == "2026-07-28" and discovered["capabilities"] == {"tools": {}}
+    listed = ask("tools/list")["result"]
+    called = ask("tools/call", name="queue")["result"]
+    for result in (discovered, listed, called):
+        assert result["resultType"] == "complete"
+        assert result["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "berth"
+    for result in (discovered, listed):
+        assert result["ttlMs"] > 0 and result["cacheScope"] == "private"
+    refused = ask("tools/list", version="1900-01-01")["error"]
+    assert (refused["code"], refused["data"]["requested"], refused["data"]["supported"]) == (-32022, "1900-01-01", discovered["supportedVersions"])
+    assert ask("tools/list", version=None)["error"]["code"] == -32602
+    assert ask("tools/list", capabilities=[])["error"]["code"] == -32602
+    assert [ask(method)["error"]["code"] for method in ("ping", "initialize", "no/such")] == [-32601] * 3
+
+
+def test_batches(raw):
+    """Of the one version that has them."""
+    raw.ask({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {"protocolVersion": "2025-03-26"}})
+    request = {"jsonrpc": "2.0", "method": "ping"}
+    replies = raw.ask([{**request, "id": 1}, request, 5, {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "queue"}}])
+    assert {reply["id"] for reply in replies} == {1, 2, None}
+    assert raw.ask([])["error"]["code"] == -32600
+    raw.send([request])  # nothing to reply to
+    assert raw.ask({**request, "id": 3})["id"] == 3
+
+
+def test_an_id_is_not_used_twice_at_once(raw, server, jobs):  # noqa: F811
+    jobs.hold()
+    lease = next(lease["id"] for gpu in server.status()["gpus"] for lease in gpu["leases"])
+    raw.call(7, "wait", id=lease)
+    raw.call(7, "status")
+    reply = raw.reply()
+    assert (reply["id"], reply["error"]["code"]) == (7, -32600)
 
 
 def test_a_cancelled_call_ends_and_gets_no_reply(raw, server, jobs):  # noqa: F811
@@ -167,10 +260,15 @@ def test_a_cancelled_call_ends_and_gets_no_reply(raw, server, jobs):  # noqa: F8
     assert job.runs, "only the call has ended"
 
 
-def test_it_ends_with_its_stdin_and_leaves_no_process(raw, server, jobs):  # noqa: F811
+@pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGKILL"])
+def test_it_leaves_no_process(raw, server, jobs, how):  # noqa: F811
     jobs.hold()
     lease = next(lease["id"] for gpu in server.status()["gpus"] for lease in gpu["leases"])
-    raw.send({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "wait", "arguments": {"id": lease}}})
-    raw.process.stdin.close()
-    assert raw.process.wait(LIMIT) == 0
-    eventually(lambda: subprocess.run(["pgrep", "-f", f"wait {lease}"], capture_output=True).returncode == 1, "no berth wait is left")
+    raw.call(7, "wait", id=lease)
+    eventually(lambda: subprocess.run(["pgrep", "-f", f"wait.* {lease}"], capture_output=True).returncode == 0, "berth wait runs")
+    if how == "stdin":
+        raw.process.stdin.close()
+    else:
+        raw.process.send_signal(getattr(signal, how))
+    assert raw.process.wait(LIMIT) == (0 if how == "stdin" else -getattr(signal, how))
+    eventually(lambda: subprocess.run(["pgrep", "-f", f"wait.* {lease}"], capture_output=True).returncode == 1, "no berth wait is left")

@@ -5,71 +5,63 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <list>
-#include <optional>
+#include <memory>
 #include <poll.h>
-#include <spawn.h>
 #include <string>
 #include <string_view>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
 
-#include "base/descriptors.h"
 #include "base/json.h"
-#include "base/process.h"
 #include "base/shell.h"
 #include "base/text.h"
+#include "mcp/json_rpc.h"
+#include "mcp/tool_call.h"
 #include "mcp/tools.h"
-
-extern char** environ;
 
 namespace berth::mcp {
 namespace {
 
-// The versions of the protocol whose messages this server understands, newest first.
-constexpr std::array<std::string_view, 3> kVersions{"2025-06-18", "2025-03-26", "2024-11-05"};
+// The revisions of the protocol, newest first. With the first, each request says by itself that it
+// follows it. A client chooses one of the others by the request `initialize`.
+constexpr std::array<std::string_view, 5> kVersions{"2026-07-28", "2025-11-25", "2025-06-18",
+                                                    "2025-03-26", "2024-11-05"};
+constexpr std::string_view kNewestWithInitialize = kVersions[1];
+constexpr std::string_view kOnlyVersionWithBatches = "2025-03-26";
+constexpr const char* kVersionKey = "io.modelcontextprotocol/protocolVersion";
+constexpr const char* kCapabilitiesKey = "io.modelcontextprotocol/clientCapabilities";
+constexpr int kListFreshMs = 60'000;
 constexpr std::size_t kMaxMessage = std::size_t{1} << 20;
-constexpr std::size_t kMaxOutput = std::size_t{1} << 20;
 constexpr std::size_t kMaxCalls = 64;
 
-enum class RpcError : int {
-  parse = -32700,
-  invalid_request = -32600,
-  unknown_method = -32601,
-  invalid_arguments = -32602,
-  internal = -32603,
+struct RunningCall {
+  RpcRequest request;
+  ToolCall call;
+  bool is_cancelled = false;  // the client expects no reply
 };
 
-Json text_content(const std::string& text) {
-  return Json::array({Json{{"type", "text"}, {"text", text}}});
+bool is_known_version(const std::string* version) {
+  return version != nullptr && *version != kVersions.front() &&
+         std::find(kVersions.begin(), kVersions.end(), *version) != kVersions.end();
 }
 
-// A command that runs for a request.
-struct Call {
-  Json id;
-  Output output = Output::text;
-  pid_t pid = 0;
-  UniqueFd process;  // a pidfd
-  UniqueFd out;
-  UniqueFd err;
-  std::string out_text{};
-  std::string err_text{};
-};
+Json known_versions() {
+  Json list = Json::array();
+  for (const std::string_view version : kVersions) list.push_back(version);
+  return list;
+}
+
+const std::string* find_text(const Json& json, std::string_view key) {
+  const Json* const value = json.find(key);
+  return value == nullptr ? nullptr : value->as_string();
+}
 
 class Server {
  public:
   explicit Server(bool allow_changes) : allow_changes_(allow_changes) {}
-
-  ~Server() {
-    for (const Call& call : calls_) send_signal(call.process, SIGTERM);
-  }
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
 
   int run() {
     while (read_input_) {
@@ -82,33 +74,12 @@ class Server {
  private:
   void poll_once() {
     std::vector<pollfd> watched{{STDIN_FILENO, POLLIN, 0}};
-    for (const Call& call : calls_) {
-      if (call.out) watched.push_back({call.out.get(), POLLIN, 0});
-      if (call.err) watched.push_back({call.err.get(), POLLIN, 0});
-      if (!call.out && !call.err) watched.push_back({call.process.get(), POLLIN, 0});
-    }
+    for (const RunningCall& running : calls_) running.call.add_poll_entries(watched);
     if (::poll(watched.data(), watched.size(), -1) < 0) return;
-    if (watched.front().revents != 0) read_requests();
-    for (Call& call : calls_) {
-      read_output(call.out, call.out_text);
-      read_output(call.err, call.err_text);
-    }
+    if (watched.front().revents != 0) read_messages();
   }
 
-  // Reads what is there; closes the pipe at its end. Drops what is too much.
-  static void read_output(UniqueFd& pipe, std::string& text) {
-    std::array<char, 65536> buffer{};
-    while (pipe) {
-      const ssize_t size = ::read(pipe.get(), buffer.data(), buffer.size());
-      if (size < 0 && errno == EINTR) continue;
-      if (size < 0 && errno == EAGAIN) return;
-      if (size <= 0) return pipe.reset();
-      const std::size_t room = kMaxOutput - std::min(kMaxOutput, text.size());
-      text.append(buffer.data(), std::min(static_cast<std::size_t>(size), room));
-    }
-  }
-
-  void read_requests() {
+  void read_messages() {
     std::array<char, 65536> buffer{};
     const ssize_t size = ::read(STDIN_FILENO, buffer.data(), buffer.size());
     if (size < 0 && errno == EINTR) return;
@@ -120,237 +91,187 @@ class Server {
     for (std::size_t end = input_.find('\n'); end != std::string::npos; end = input_.find('\n')) {
       const std::string line = input_.substr(0, end);
       input_.erase(0, end + 1);
-      if (!line.empty()) handle_message(line);
+      if (!std::exchange(skips_line_, false) && !line.empty()) handle_line(line);
     }
     if (input_.size() <= kMaxMessage) return;
-    reply_error(nullptr, RpcError::parse, "the message is longer than 1 MiB");
-    read_input_ = false;  // where the next message begins is unknown
+    if (!skips_line_) reply_error({}, RpcError::parse, "the message is longer than 1 MiB");
+    skips_line_ = true;
+    input_.clear();
   }
 
-  void handle_message(const std::string& line) {
+  void handle_line(const std::string& line) {
     const auto message = parse_json(line);
-    if (!message) return reply_error(nullptr, RpcError::parse, message.error().message);
-    const Json* const method = message->find("method");
-    const std::string* const name = method == nullptr ? nullptr : method->as_string();
-    const Json* const id = message->find("id");
-    if (name == nullptr) {
-      // A reply to a request that this server never sends.
-      if (message->is_object() && id != nullptr && message->find("result") != nullptr) return;
-      return reply_error(id == nullptr ? Json() : *id, RpcError::invalid_request,
-                         "the message has no method");
-    }
-    const Json* const given = message->find("params");
+    if (!message) return reply_error({}, RpcError::parse, message.error().message);
+    const Json::Array* const messages = message->as_array();
+    if (messages == nullptr) return handle_message(*message, nullptr);
+    if (!accepts_batches_ || messages->empty())
+      return reply_error({}, RpcError::invalid_request, "the message is an array");
+    // Counts as a request of its own batch, so that no reply leaves before all messages are
+    // handled.
+    const RpcRequest whole{nullptr, std::make_shared<RpcBatch>(RpcBatch{1})};
+    for (const Json& one : *messages) handle_message(one, whole.batch);
+    end_without_reply(whole);
+  }
+
+  void handle_message(const Json& message, std::shared_ptr<RpcBatch> batch) {
+    const std::string* const name = find_text(message, "method");
+    const Json* const id = message.find("id");
+    const Json* const given = message.find("params");
     const Json parameters = given == nullptr ? Json(Json::Object{}) : *given;
-    if (id == nullptr) return handle_notification(*name, parameters);
-    handle_request(*id, *name, parameters);
+    if (name != nullptr && id == nullptr) return handle_notification(*name, parameters);
+    // A reply to a request that this server never sends.
+    if (name == nullptr && (message.find("result") != nullptr || message.find("error") != nullptr))
+      return;
+    RpcRequest request{nullptr, std::move(batch)};
+    if (request.batch) ++request.batch->unanswered;
+    if (id != nullptr && is_request_id(*id)) request.id = *id;
+    if (name == nullptr)
+      return reply_error(request, RpcError::invalid_request, "the message has no method");
+    if (request.id.is_null())
+      return reply_error(request, RpcError::invalid_request,
+                         "the id is not a string or an integer");
+    if (find_call(request.id) != calls_.end()) {
+      return reply_error(request, RpcError::invalid_request,
+                         "another request with this id is not answered yet");
+    }
+    handle_request(std::move(request), *name, parameters);
   }
 
   void handle_notification(std::string_view name, const Json& parameters) {
-    if (name != "notifications/cancelled") return;
     const Json* const id = parameters.find("requestId");
-    if (id == nullptr) return;
-    for (auto call = calls_.begin(); call != calls_.end(); ++call) {
-      if (to_ascii_json(call->id) != to_ascii_json(*id)) continue;
-      send_signal(call->process, SIGTERM);
-      ::waitpid(call->pid, nullptr, 0);  // berth commands end at once by SIGTERM
-      calls_.erase(call);                // the client expects no reply
-      return;
-    }
+    if (name != "notifications/cancelled" || id == nullptr) return;
+    const auto found = find_call(*id);
+    if (found == calls_.end()) return;
+    found->is_cancelled = true;
+    found->call.terminate();
   }
 
-  void handle_request(const Json& id, std::string_view name, const Json& parameters) {
-    if (name == "initialize") return reply(id, initialize(parameters));
-    if (name == "ping") return reply(id, Json(Json::Object{}));
-    if (name == "tools/list") return reply(id, list_tools());
-    if (name == "tools/call") return call_tool(id, parameters);
-    reply_error(id, RpcError::unknown_method,
+  std::list<RunningCall>::iterator find_call(const Json& id) {
+    return std::find_if(calls_.begin(), calls_.end(), [&](const RunningCall& running) {
+      return !running.is_cancelled && to_ascii_json(running.request.id) == to_ascii_json(id);
+    });
+  }
+
+  void handle_request(RpcRequest request, std::string_view name, const Json& parameters) {
+    const Json* const meta = parameters.find("_meta");
+    request.is_stateless = meta != nullptr && meta->find(kVersionKey) != nullptr;
+    if (request.is_stateless && !check_version(request, *meta)) return;
+    if (name == "tools/call") return call_tool(request, parameters);
+    if (name == "tools/list") return reply(request, list_tools(request));
+    if (request.is_stateless && name == "server/discover") return reply(request, discover());
+    if (!request.is_stateless && name == "initialize")
+      return reply(request, initialize(parameters));
+    if (!request.is_stateless && name == "ping") return reply(request, Json(Json::Object{}));
+    reply_error(request, RpcError::unknown_method,
                 fmt::format("there is no method {}", in_quotes(name)));
   }
 
-  Json initialize(const Json& parameters) const {
-    const Json* const asked = parameters.find("protocolVersion");
-    const std::string* const version = asked == nullptr ? nullptr : asked->as_string();
-    const bool known = version != nullptr &&
-                       std::find(kVersions.begin(), kVersions.end(), *version) != kVersions.end();
-    return {{"protocolVersion", known ? std::string_view(*version) : kVersions.front()},
-            {"capabilities", {{"tools", {{"listChanged", false}}}}},
-            {"serverInfo", {{"name", "berth"}, {"version", BERTH_VERSION}}},
-            {"instructions",
-             allow_changes_
-                 ? "Shares the GPUs of this host. Start work on GPUs with submit, and never "
-                   "without it; read logs and wait by the id that it returns."
-                 : "Shows the GPUs of this host and their users. This server is read-only."}};
+  // false: an error was sent.
+  static bool check_version(const RpcRequest& request, const Json& meta) {
+    const std::string* const version = find_text(meta, kVersionKey);
+    const Json* const capabilities = meta.find(kCapabilitiesKey);
+    if (version == nullptr || capabilities == nullptr || !capabilities->is_object()) {
+      reply_error(
+          request, RpcError::invalid_arguments,
+          fmt::format("_meta needs the text {} and the object {}", kVersionKey, kCapabilitiesKey));
+      return false;
+    }
+    if (*version == kVersions.front()) return true;
+    reply_error(request, RpcError::unsupported_version, "unsupported protocol version",
+                {{"supported", known_versions()}, {"requested", *version}});
+    return false;
   }
 
-  Json list_tools() const {
+  Json discover() const {
+    return {{"supportedVersions", known_versions()},
+            {"capabilities", {{"tools", Json(Json::Object{})}}},
+            {"instructions", instructions()},
+            {"ttlMs", kListFreshMs},
+            {"cacheScope", "private"}};
+  }
+
+  Json initialize(const Json& parameters) {
+    const std::string* const asked = find_text(parameters, "protocolVersion");
+    const std::string_view version =
+        is_known_version(asked) ? std::string_view(*asked) : kNewestWithInitialize;
+    accepts_batches_ = version == kOnlyVersionWithBatches;
+    return {{"protocolVersion", version},
+            {"capabilities", {{"tools", {{"listChanged", false}}}}},
+            {"serverInfo", server_info()},
+            {"instructions", instructions()}};
+  }
+
+  const char* instructions() const {
+    return allow_changes_
+               ? "Shares the GPUs of this host. Start work on GPUs with submit, and never "
+                 "without it; read logs and wait by the id that it returns."
+               : "Shows the GPUs of this host and their users. This server is read-only.";
+  }
+
+  Json list_tools(const RpcRequest& request) const {
     Json list = Json::array();
     for (const AgentTool& tool : tools()) {
       if (allow_changes_ || !tool.changes) list.push_back(describe_tool(tool));
     }
-    return {{"tools", std::move(list)}};
-  }
-
-  void call_tool(const Json& id, const Json& parameters) {
-    const Json* const named = parameters.find("name");
-    const std::string* const name = named == nullptr ? nullptr : named->as_string();
-    const AgentTool* const tool = name == nullptr ? nullptr : find_tool(*name);
-    if (tool == nullptr) {
-      return reply_error(id, RpcError::invalid_arguments,
-                         name == nullptr ? "the call names no tool"
-                                         : fmt::format("there is no tool {}", in_quotes(*name)));
-    }
-    const Json* const given = parameters.find("arguments");
-    const Json arguments = given == nullptr || given->is_null() ? Json(Json::Object{}) : *given;
-    const auto words = check_arguments(*tool, arguments);
-    if (!words) return reply(id, failed_result(words.error().message));
-    if (tool->changes && is_preview(arguments)) {
-      return reply(
-          id, {{"content", text_content("would run: berth " + join_text(*words, " ", shell_quote))},
-               {"isError", false}});
-    }
-    if (tool->changes && !allow_changes_) {
-      return reply(id, failed_result(fmt::format(
-                           "{} changes something, and this server is read-only; start it with "
-                           "'berth mcp --allow-changes'",
-                           tool->name)));
-    }
-    if (calls_.size() >= kMaxCalls)
-      return reply(id, failed_result(fmt::format("{} calls run already; wait for one", kMaxCalls)));
-    start_call(id, *tool, *words);
-  }
-
-  static Result<Words> check_arguments(const AgentTool& tool, const Json& arguments) {
-    const Json::Object* const members = arguments.as_object();
-    if (members == nullptr) return fail(ErrorKind::usage, "the arguments are not an object");
-    const Json properties = tool.properties();
-    for (const Json::Member& member : *members) {
-      if (properties.find(member.key) == nullptr) {
-        return fail(ErrorKind::usage,
-                    fmt::format("{} has no argument {}", tool.name, in_quotes(member.key)));
-      }
-    }
-    const Json* const preview = arguments.find("preview");
-    if (preview != nullptr && !preview->is_null() && !preview->as_bool())
-      return fail(ErrorKind::usage, "the argument 'preview' is not true or false");
-    Words words = TRY(tool.make_words(arguments));
-    const bool has_nul = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-      return word.find('\0') != std::string::npos;
-    });
-    if (has_nul) return fail(ErrorKind::usage, "an argument contains a NUL character");
-    return words;
-  }
-
-  static Json failed_result(const std::string& text) {
-    return {{"content", text_content(text)}, {"isError", true}};
-  }
-
-  void start_call(const Json& id, const AgentTool& tool, const Words& words) {
-    Call call;
-    call.id = id;
-    call.output = tool.output;
-    if (const int problem = spawn(words, call); problem != 0)
-      return reply(id,
-                   failed_result(fmt::format("berth cannot be run: {}", std::strerror(problem))));
-    calls_.push_back(std::move(call));
-  }
-
-  // 0, or an errno. The child reads no input: stdin belongs to the protocol.
-  static int spawn(const Words& words, Call& call) {
-    std::array<int, 2> out{};
-    std::array<int, 2> err{};
-    if (::pipe2(out.data(), O_CLOEXEC | O_NONBLOCK) != 0) return errno;
-    call.out = UniqueFd(out[0]);
-    const UniqueFd out_end(out[1]);
-    if (::pipe2(err.data(), O_CLOEXEC | O_NONBLOCK) != 0) return errno;
-    call.err = UniqueFd(err[0]);
-    const UniqueFd err_end(err[1]);
-    for (const int fd : {out_end.get(), err_end.get()}) ::fcntl(fd, F_SETFL, 0);
-    const std::string program = executable_path();
-    std::vector<std::string> texts{"berth"};
-    texts.insert(texts.end(), words.begin(), words.end());
-    const std::vector<char*> argv = exec_pointers(texts);
-    posix_spawn_file_actions_t actions;
-    if (const int problem = ::posix_spawn_file_actions_init(&actions); problem != 0) return problem;
-    posix_spawnattr_t attributes;
-    if (const int problem = ::posix_spawnattr_init(&attributes); problem != 0) return problem;
-    sigset_t defaults;
-    ::sigemptyset(&defaults);
-    ::sigaddset(&defaults, SIGPIPE);  // this server ignores it; a job must not
-    ::posix_spawnattr_setsigdefault(&attributes, &defaults);
-    ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGDEF);
-    int problem =
-        ::posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
-    if (problem == 0)
-      problem = ::posix_spawn_file_actions_adddup2(&actions, out_end.get(), STDOUT_FILENO);
-    if (problem == 0)
-      problem = ::posix_spawn_file_actions_adddup2(&actions, err_end.get(), STDERR_FILENO);
-    if (problem == 0)
-      problem =
-          ::posix_spawn(&call.pid, program.c_str(), &actions, &attributes, argv.data(), environ);
-    ::posix_spawnattr_destroy(&attributes);
-    ::posix_spawn_file_actions_destroy(&actions);
-    if (problem == 0) call.process = open_process(call.pid);
-    return problem;
-  }
-
-  void finish_calls() {
-    for (auto call = calls_.begin(); call != calls_.end();) {
-      int status = 0;
-      const bool ended = !call->out && !call->err && ::waitpid(call->pid, &status, WNOHANG) != 0;
-      if (!ended) {
-        ++call;
-        continue;
-      }
-      reply(call->id, make_result(*call, status));
-      call = calls_.erase(call);
-    }
-  }
-
-  static Json make_result(const Call& call, int status) {
-    const int code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-    const bool is_job_code = call.output == Output::none_but_exit_code && call.err_text.empty();
-    std::string text = call.out_text;
-    if (code != 0 || text.empty()) text += call.err_text;
-    if (is_job_code) text = fmt::format("the job has ended with exit code {}", code);
-    Json result{{"content", text_content(text)},
-                {"isError", code != 0 && !is_job_code},
-                {"_meta", {{"exit_code", code}}}};
-    if (auto structured = structured_content(call, code))
-      result["structuredContent"] = std::move(*structured);
+    Json result{{"tools", std::move(list)}};
+    if (request.is_stateless)
+      result.append_members({{"ttlMs", kListFreshMs}, {"cacheScope", "private"}});
     return result;
   }
 
-  // The result of a call that succeeded, as an object; nullopt: it is only text.
-  static std::optional<Json> structured_content(const Call& call, int code) {
-    if (call.output == Output::none_but_exit_code && call.err_text.empty())
-      return Json{{"exit_code", code}};
-    if (code != 0) return std::nullopt;
-    if (call.output == Output::job_id)
-      return Json{{"id", call.out_text.substr(0, call.out_text.find('\n'))}};
-    if (call.output != Output::json) return std::nullopt;
-    auto json = parse_json(call.out_text);
-    if (!json || !json->is_object()) return std::nullopt;
-    return std::move(*json);
+  void call_tool(const RpcRequest& request, const Json& parameters) {
+    const std::string* const name = find_text(parameters, "name");
+    const AgentTool* const tool = name == nullptr ? nullptr : find_tool(*name);
+    if (tool == nullptr) {
+      return reply_error(request, RpcError::invalid_arguments,
+                         name == nullptr ? "the call names no tool"
+                                         : fmt::format("there is no tool {}", in_quotes(*name)));
+    }
+    if (tool->changes && !allow_changes_) {
+      return reply(request,
+                   text_result(fmt::format("{} changes something, and this server is read-only; "
+                                           "start it with 'berth mcp --allow-changes'",
+                                           tool->name),
+                               true));
+    }
+    const Json* const given = parameters.find("arguments");
+    const Json arguments = given == nullptr || given->is_null() ? Json(Json::Object{}) : *given;
+    auto words = make_command_line(*tool, arguments);
+    if (!words) return reply(request, text_result(words.error().message, true));
+    if (tool->changes && is_preview(arguments)) {
+      return reply(request,
+                   text_result("would run: berth " + join_text(*words, " ", shell_quote), false));
+    }
+    if (calls_.size() >= kMaxCalls) {
+      return reply(request,
+                   text_result(fmt::format("{} calls run already; wait for one", kMaxCalls), true));
+    }
+    auto call = ToolCall::start(*tool, std::move(*words));
+    if (!call) return reply(request, text_result(call.error().message, true));
+    calls_.push_back({request, std::move(*call)});
   }
 
-  static void reply(const Json& id, Json result) {
-    write_message({{"jsonrpc", "2.0"}, {"id", id}, {"result", std::move(result)}});
-  }
-
-  static void reply_error(const Json& id, RpcError code, const std::string& text) {
-    write_message({{"jsonrpc", "2.0"},
-                   {"id", id},
-                   {"error", {{"code", static_cast<int>(code)}, {"message", text}}}});
-  }
-
-  static void write_message(const Json& message) {
-    (void)write_all(STDOUT_FILENO, to_ascii_json(message) + "\n");
+  void finish_calls() {
+    for (auto running = calls_.begin(); running != calls_.end();) {
+      if (!running->call.poll_end()) {
+        ++running;
+        continue;
+      }
+      if (!running->is_cancelled) {
+        reply(running->request, running->call.result());
+      } else {
+        end_without_reply(running->request);
+      }
+      running = calls_.erase(running);
+    }
   }
 
   bool allow_changes_;
   bool read_input_ = true;
+  bool accepts_batches_ = false;
+  bool skips_line_ = false;  // its beginning was too long, and is not in input_
   std::string input_;
-  std::list<Call> calls_;
+  std::list<RunningCall> calls_;
 };
 
 }  // namespace

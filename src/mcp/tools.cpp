@@ -130,7 +130,7 @@ Json id_properties() {
 }
 
 Result<Words> explain_words(const Json& json) {
-  Arguments arguments(json, {"jobs", "--json"});
+  Arguments arguments(json, {"jobs", "--all", "--json"});
   TRY(arguments.add_id("id"));
   return arguments.release();
 }
@@ -157,7 +157,7 @@ Json wait_properties() {
 }
 
 Result<Words> wait_words(const Json& json) {
-  Arguments arguments(json, {"wait"});
+  Arguments arguments(json, {"wait", "--json"});
   TRY(arguments.add_value("timeout", "--timeout"));
   TRY(arguments.add_id("id"));
   return arguments.release();
@@ -253,9 +253,9 @@ std::span<const AgentTool> tools() {
        {"id"},
        logs_words},
       {"wait",
-       "Wait until a job has ended; the exit code is that of the job",
+       "Wait until a job has ended, and show its exit code",
        false,
-       none_but_exit_code,
+       json,
        wait_properties,
        {"id"},
        wait_words},
@@ -267,9 +267,7 @@ std::span<const AgentTool> tools() {
        {},
        report_words},
       {"submit",
-       "Start a job that waits for GPUs, runs detached, and ends with its last process; returns "
-       "its "
-       "id",
+       "Start a job that waits for GPUs and runs detached; returns its id",
        true,
        job_id,
        submit_properties,
@@ -303,6 +301,27 @@ Json describe_tool(const AgentTool& tool) {
             {"required", std::move(required)},
             {"additionalProperties", false}}},
           {"annotations", {{"readOnlyHint", !tool.changes}, {"destructiveHint", tool.changes}}}};
+}
+
+Result<Words> make_command_line(const AgentTool& tool, const Json& arguments) {
+  const Json::Object* const members = arguments.as_object();
+  if (members == nullptr) return fail(ErrorKind::usage, "the arguments are not an object");
+  const Json properties = tool.properties();
+  for (const Json::Member& member : *members) {
+    if (properties.find(member.key) == nullptr) {
+      return fail(ErrorKind::usage,
+                  fmt::format("{} has no argument {}", tool.name, in_quotes(member.key)));
+    }
+  }
+  const Json* const preview = arguments.find("preview");
+  if (preview != nullptr && !preview->is_null() && !preview->as_bool())
+    return fail(ErrorKind::usage, "the argument 'preview' is not true or false");
+  Words words = TRY(tool.make_words(arguments));
+  const bool has_nul = std::any_of(words.begin(), words.end(), [](const std::string& word) {
+    return word.find('\0') != std::string::npos;
+  });
+  if (has_nul) return fail(ErrorKind::usage, "an argument contains a NUL character");
+  return words;
 }
 
 bool is_preview(const Json& arguments) {

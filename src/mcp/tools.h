@@ -16,12 +16,7 @@ namespace berth::mcp {
 using Words = std::vector<std::string>;
 
 // What the command prints on stdout if it succeeds.
-enum class Output : std::uint8_t {
-  text,
-  json,
-  job_id,
-  none_but_exit_code,  // that of a job; errors of the command itself are on stderr
-};
+enum class Output : std::uint8_t { text, json, job_id };
 
 struct AgentTool {
   const char* name;
@@ -40,6 +35,9 @@ const AgentTool* find_tool(std::string_view name);
 
 // An entry of tools/list.
 Json describe_tool(const AgentTool& tool);
+
+// The berth command of a call. ErrorKind::usage: an argument is unknown, missing or wrong.
+Result<Words> make_command_line(const AgentTool& tool, const Json& arguments);
 
 // Whether the call is only to be shown: the argument "preview" of tools that change something.
 bool is_preview(const Json& arguments);
