@@ -193,20 +193,21 @@ class DetachedJob:
         """Waits until the job has ended, and returns its exit code: 128+N for signal N, and the exit codes of
         `berth run` if the job was not started (75: not granted in time).
 
-        Raises TimeoutError if the job has not ended after `timeout` ("10m", seconds or a timedelta). Raises
-        UnknownExitCode if the job has ended and its exit code is unknown, because its `berth` process was killed or
-        the host was restarted: an unknown result must not look like a success.
+        The end of a shell's lease counts as 0. Raises TimeoutError if the job has not ended after `timeout` ("10m", seconds
+        or a timedelta). Raises UnknownExitCode if the job has ended and its exit code is unknown, because its `berth`
+        process was killed or the host was restarted: an unknown result must not look like a success.
         """
         limit = [] if timeout is None else [f"--timeout={_request.duration_text('timeout', timeout)}"]
-        completed = _run_berth("wait", *limit, "--", self.id)
-        status = self.status()  # the exit code of `berth wait` may be that of the job or its own
-        if status.state != "ended":
+        completed = _run_berth("wait", "--json", *limit, "--", self.id)
+        if not completed.stdout:  # the exit code is that of `berth wait`, not of the job
             if completed.returncode == _NOT_GRANTED and limit:
                 raise TimeoutError(f"job {self.id} has not ended after {limit[0].partition('=')[2]}")
             _raise_refusal(completed.returncode, completed.stderr)
-        if status.exit_code is None:
-            raise UnknownExitCode(f"the exit code of job {self.id} is unknown: {status.reason or 'it has none'}")
-        return status.exit_code
+        [ended] = json.loads(completed.stdout)["jobs"]
+        exit_code: Optional[int] = ended["exit_code"]
+        if exit_code is None:
+            raise UnknownExitCode(f"the exit code of job {self.id} is unknown: {ended['reason']}")
+        return exit_code
 
     if TYPE_CHECKING:
 

@@ -70,17 +70,39 @@ class _RemoteTraceback(Exception):
 
 class _Task:
     def __init__(self, future: Future[Any], call: tuple[Any, ...], parsed: _request.ParsedRequest, is_first: bool) -> None:
-        from multiprocessing import spawn
-
         self.future = future
-        # Now: when the main thread has ended, the main module has no __file__ any more.
-        self.setup = spawn.get_preparation_data("berth task")
+        self.setup = _describe_main()
         self.call: Optional[tuple[Any, ...]] = call
         self.parsed = parsed
         parsed.set_environment = False  # of this process; nor does it matter which GPUs this process uses
         self.is_first = is_first
         self.is_claimed = False  # runs, or was cancelled
         self.interrupt: Optional[_native.Interrupt] = None  # of the wait in the queue
+
+    def pickle_call(self) -> bytes:
+        """The function and its arguments, for the process of the task. A second call is an error."""
+        assert self.call is not None
+        function = self.call[0]
+        if not _MAIN_SOURCES & self.setup.keys() and getattr(function, "__module__", None) == "__main__":
+            raise pickle.PicklingError(f"{function!r} is defined in a main program that is not a file, such as a notebook or 'python -c', "
+                                       "so the process of a task cannot import it; define it in a module")
+        pickled = pickle.dumps(self.call, pickle.HIGHEST_PROTOCOL)
+        self.call = None
+        return pickled
+
+
+_MAIN_SOURCES = {"init_main_from_name", "init_main_from_path"}
+
+
+def _describe_main() -> dict[str, Any]:
+    """What the process of a task needs to import the main module. The main thread must not have ended: the main module has
+    no __file__ then."""
+    from multiprocessing import spawn
+
+    setup: dict[str, Any] = spawn.get_preparation_data("berth task")
+    if not os.path.exists(setup.get("init_main_from_path", os.sep)):
+        del setup["init_main_from_path"]  # such as "<stdin>"
+    return setup
 
 
 class _TaskWaitReporter(WaitReporter):
@@ -134,7 +156,10 @@ class Executor(concurrent.futures.Executor):
         if not isinstance(parsed.placeholder, bool):
             raise UsageError("placeholder: a function cannot run in the process of a task; use True")
         _native.check_request(parsed.values, parsed.no_wait)
-        self._max_active = max_workers if max_workers is not None else _limit_inside_lease(parsed)
+        self._max_active = _limit_inside_lease(parsed)
+        shares_gpus = parsed.values.get("mem", "all") not in ("all", "auto")
+        if max_workers is not None and (self._max_active is None or shares_gpus or max_workers < self._max_active):
+            self._max_active = max_workers  # tasks with whole GPUs are never more than there are GPUs
         self._pid = os.getpid()
         self._lock = threading.RLock()  # reentrant: a signal handler may call submit()
         self._pending: deque[_Task] = deque()
@@ -261,8 +286,7 @@ class Executor(concurrent.futures.Executor):
                 task.interrupt = _native.Interrupt()
             lease, call, problem = None, b"", None
             try:
-                call = pickle.dumps(task.call, pickle.HIGHEST_PROTOCOL)
-                task.call = None
+                call = task.pickle_call()
                 reporter = _TaskWaitReporter(task, lambda: self._end_entering(task))
                 lease = wait_for_lease(task.parsed, task.interrupt, reporter)
             except BaseException as caught:
@@ -377,13 +401,20 @@ class _Worker:
         received = self._receive()
         if received is None:
             return _Outcome(error=self._describe_end())
+        size = _executor_worker.LENGTH_BYTES
+        split = size + int.from_bytes(received[:size], "little")
+        error_text, remote_traceback = pickle.loads(memoryview(received)[size:split])
         try:
-            succeeded, value, remote_traceback = pickle.loads(received)
+            value = pickle.loads(memoryview(received)[split:])
         except BaseException as problem:
-            problem.__cause__ = _RemoteTraceback("the outcome of the task cannot be unpickled")
-            return _Outcome(error=problem)
-        if succeeded:
+            if error_text is None:
+                problem.__cause__ = _RemoteTraceback("the result of the task cannot be unpickled")
+                return _Outcome(error=problem)
+            value = None
+        if error_text is None:
             return _Outcome(value)
+        if not isinstance(value, BaseException):
+            value = RuntimeError(f"the task raised an exception that cannot be unpickled: {error_text}")
         value.__cause__ = _RemoteTraceback(remote_traceback)
         return _Outcome(error=value)
 
@@ -471,8 +502,20 @@ def _limit_inside_lease(parsed: _request.ParsedRequest) -> Optional[int]:
         available = len([gpu for gpu in os.environ.get("BERTH_GPUS", "").split(",") if gpu])
     else:
         return None
-    needed = int(parsed.values.get("count", parsed.values.get("gpu", "").count(",") + 1))
-    return max(1, available // needed)
+    return max(1, available // _count_gpus(parsed.values, available))
+
+
+def _count_gpus(values: dict[str, str], available: int) -> int:
+    """How many GPUs a task needs; `gpu="all"` means those that are available."""
+    if "count" in values:
+        return int(values["count"])
+    if values.get("gpu", "").strip() == "all":
+        return max(1, available)
+    count = 0
+    for word in values.get("gpu", "").split(","):
+        first, _, last = (part.strip() for part in word.partition("-"))
+        count += max(1, int(last) - int(first) + 1) if first.isdigit() and last.isdigit() else 1  # a range, or one index or UUID
+    return count
 
 
 def _cancel_after_interrupt() -> None:

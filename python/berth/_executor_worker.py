@@ -11,7 +11,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional
 
 # Python has put the folder of this script first, where modules of the package could hide others.
 if __name__ == "__main__" and sys.path and sys.path[0] == os.path.dirname(os.path.abspath(__file__)):
@@ -19,7 +19,7 @@ if __name__ == "__main__" and sys.path and sys.path[0] == os.path.dirname(os.pat
 
 import pickle  # noqa: E402
 
-LENGTH_BYTES = 8  # of the number in front of each result
+LENGTH_BYTES = 8  # of the numbers in front of the outcome, and of its description
 
 
 def _run_task(task_fd: int) -> object:
@@ -50,18 +50,31 @@ def _describe(error: BaseException) -> str:
     return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
-def _pickle_error(error: BaseException) -> bytes:
-    text = _describe(error)
+def _describe_briefly(error: BaseException) -> str:
     try:
-        return pickle.dumps((False, error.with_traceback(None), text), pickle.HIGHEST_PROTOCOL)
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # its text cannot be made
+        return type(error).__name__
+
+
+def _join(error_text: Optional[str], traceback_text: str, pickled: bytes) -> list[bytes]:
+    """The outcome as it is sent. Its description comes first, so that it can be read if `pickled` cannot."""
+    description = pickle.dumps((error_text, traceback_text))
+    return [len(description).to_bytes(LENGTH_BYTES, "little"), description, pickled]
+
+
+def _pickle_error(error: BaseException) -> list[bytes]:
+    text, brief = _describe(error), _describe_briefly(error)
+    try:
+        return _join(brief, text, pickle.dumps(error.with_traceback(None), pickle.HIGHEST_PROTOCOL))
     except Exception:
-        replacement = RuntimeError(f"the task raised an exception that cannot be pickled: {type(error).__name__}: {error}")
-        return pickle.dumps((False, replacement, text), pickle.HIGHEST_PROTOCOL)
+        replacement = RuntimeError(f"the task raised an exception that cannot be pickled: {brief}")
+        return _join(brief, text, pickle.dumps(replacement, pickle.HIGHEST_PROTOCOL))
 
 
-def _pickle_outcome(task_fd: int) -> bytes:
+def _pickle_outcome(task_fd: int) -> list[bytes]:
     try:
-        return pickle.dumps((True, _run_task(task_fd), ""), pickle.HIGHEST_PROTOCOL)
+        return _join(None, "", pickle.dumps(_run_task(task_fd), pickle.HIGHEST_PROTOCOL))
     except BaseException as error:  # also SystemExit and KeyboardInterrupt
         return _pickle_error(error)
 
@@ -76,7 +89,7 @@ def main(task_fd: int, result_fd: int) -> None:
         except (AttributeError, OSError, ValueError):
             pass  # closed, or None
     try:
-        for part in (len(outcome).to_bytes(LENGTH_BYTES, "little"), outcome):
+        for part in (sum(map(len, outcome)).to_bytes(LENGTH_BYTES, "little"), *outcome):
             left = memoryview(part)
             while left:
                 left = left[os.write(result_fd, left):]

@@ -8,7 +8,7 @@ import sys
 import textwrap
 
 import pytest
-from conftest import wait_until
+from conftest import BERTH, wait_until
 from leasing import NOBODY
 from pythons import PACKAGE, SPEAKS, all_free, first_line, leased, python  # noqa: F401
 from ssh_lab import Lab
@@ -194,6 +194,12 @@ def test_an_unknown_exit_code_is_an_exception(python):
     wait_until(lambda: all_free(python.server))
     assert program.end() == 0, program.err
     assert program.out.splitlines()[1] == "True unknown"
+
+
+def test_the_end_of_a_shells_lease_is_awaited(python):
+    """It has no exit code, and counts as 0, as for `berth wait`."""
+    lease = python.server.run("sh", "-c", f'eval "$({BERTH} acquire)"; echo "$BERTH_LEASE"').stdout.strip()
+    assert python.says(f"say(berth.DetachedJob({lease!r}).wait())") == "0"
 
 
 def test_output_can_be_followed(python):

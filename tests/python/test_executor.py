@@ -49,8 +49,20 @@ TASKS = """
         def __init__(self, one, two):
             super().__init__("one text")
 
+    class NoText(NoPickle):
+        def __str__(self):
+            raise ValueError("no text")
+
+    class BecomesText(Exception):
+        def __reduce__(self):
+            return str, ("a text",)
+
+    class EndsProgram(Exception):
+        def __reduce__(self):
+            return sys.exit, (4,)
+
     def raise_named(name):
-        raise NoPickle() if name == "NoPickle" else NoUnpickle(1, 2)
+        raise NoUnpickle(1, 2) if name == "NoUnpickle" else globals()[name]("words")
 
     def use_alone(number):
         path = f"gpu{os.environ['CUDA_VISIBLE_DEVICES']}"
@@ -263,12 +275,38 @@ def test_what_cannot_be_pickled_fails_alone(script):
     assert script.says("""
         with berth.Executor() as executor:
             futures = [executor.submit(threading.Lock), executor.submit(lambda: 1), executor.submit(id, threading.Lock()),
-                       executor.submit(raise_named, "NoUnpickle"),
-                       executor.submit(raise_named, "NoPickle"), executor.submit(pow, 2, 3)]
+                       executor.submit(pow, 2, 3)]
             for future in futures:
                 error = future.exception()
                 say(type(error).__name__, error and "pickle" in str(error) + str(error.__cause__) + type(error).__name__)
-    """) == ("TypeError True\nPicklingError True\nTypeError True\nTypeError True\nRuntimeError True\nNoneType None")
+    """) == ("TypeError True\nPicklingError True\nTypeError True\nNoneType None")
+
+
+@pytest.mark.parametrize("name", ["NoPickle", "NoUnpickle", "NoText", "BecomesText", "EndsProgram"])
+def test_an_exception_that_cannot_be_sent_is_named_and_keeps_its_traceback(script, name):
+    assert script.says(f"""
+        with berth.Executor() as executor:
+            error = executor.submit(raise_named, {name!r}).exception()
+            say(type(error).__name__, {name!r} in str(error), "in raise_named" in str(error.__cause__), executor.submit(abs, -1).result())
+    """) == "RuntimeError True True 1"
+
+
+@pytest.mark.parametrize("arguments", [["-c"], ["-"]], ids=["-c", "stdin"])
+def test_a_main_program_that_is_not_a_file(script, arguments):
+    """As in a notebook: what is imported works, and what is defined there is refused before it waits for a GPU."""
+    holder = script.python.jobs.hold("-n", "4")
+    code = "import berth\ndef own(): pass\nwith berth.Executor() as executor:\n    print(repr(executor.submit(own).exception()), flush=True)\n"
+    code += "    print(executor.submit(abs, -1).result())\n"
+    program = script.python.jobs.start(sys.executable, *arguments, *([code] if arguments == ["-c"] else []), env=script.python.env,
+                                       cwd=script.server.folder)
+    if arguments == ["-"]:
+        program.process.stdin.write(code.encode())
+        program.process.stdin.close()
+    assert "PicklingError" in first_line(program) and "notebook" in program.out
+    eventually(lambda: len(script.queue()) == 1)
+    assert holder.end() == 0
+    assert program.process.wait(LIMIT) == 0, program.err
+    assert program.out.splitlines()[1] == "1"
 
 
 @pytest.mark.parametrize("how, code, words", [
@@ -518,6 +556,17 @@ def test_inside_a_lease_tasks_share_its_gpus(script):
     assert script.says("        with berth.gpus(2):\n" + "\n".join("    " + line for line in code.splitlines())) == "2 True True"
     result = script.server.berth("run", "-n", "2", "--", sys.executable, script.write(code), env=script.python.env, cwd=script.server.folder)
     assert (result.returncode, result.stdout) == (0, "2 True True\n"), result.stderr
+
+
+@pytest.mark.parametrize("keywords, limit", [("gpu='0-1'", 1), ("gpu='all', count=2", 1), ("gpu=[0, 1]", 1), ("max_workers=9", 2), ("max_workers=1", 1),
+                                              ("mem='1GiB'", 2), ("mem='1GiB', max_workers=9", 9), ("mem='all', max_workers=9", 2)])
+def test_inside_a_lease_two_tasks_never_have_the_same_whole_gpu(script, keywords, limit):
+    assert script.says(f"""
+        with berth.gpus(2), berth.Executor({keywords}) as executor:
+            say(executor._max_active)
+            tasks = [executor.submit(use_alone if "1GiB" not in {keywords!r} else abs, number) for number in range(6)]
+            say([task.result() for task in tasks] == list(range(6)))
+    """) == f"{limit}\nTrue"
 
 
 def test_tasks_of_tasks(script):
