@@ -28,6 +28,8 @@ def _run_task(task_fd: int) -> object:
         setup: dict[str, Any] = pickle.load(pipe)
         call: bytes = pickle.load(pipe)  # bytes: the modules of the task are imported later, from the parent's sys.path
     sys.path[:] = setup["sys_path"]
+    if "orig_argv" in setup:
+        setattr(sys, "orig_argv", setup["orig_argv"])
     from berth import _native
 
     if not _native.end_with_parent(setup["parent"]):

@@ -80,6 +80,10 @@ TASKS = """
         os.rename("fork.new", "fork")
         signal.pause()
 
+    def commands():
+        with berth.gpus():
+            return {lease.command for gpu in berth.status() for lease in gpu.leases}
+
     def run_tasks():
         with berth.Executor() as executor:
             return sorted(future.result()[1] for future in [executor.submit(where) for _ in range(2)])
@@ -574,6 +578,14 @@ def test_tasks_of_tasks(script):
         with berth.Executor(2) as executor:
             say(executor.submit(run_tasks).result())
     """) == "['0', '1']"
+
+
+def test_leases_of_a_task_show_the_command_of_the_program(script):
+    assert script.says("""
+        with berth.Executor() as executor:
+            [command] = executor.submit(commands).result()
+            say(os.path.basename(command))
+    """, "-B") == "tasks.py"
 
 
 def test_a_script_without_a_guard_is_refused_in_the_task(script):
