@@ -107,6 +107,19 @@ def test_cancel_and_several_calls_at_once(server):
     assert [job["exit_code"] for job in waited[2]["jobs"]] == [143]
 
 
+def test_the_folder_of_a_job(server):
+    (server.folder / "a folder").mkdir()
+
+    async def use(session):
+        preview = await call(session, "submit", command=["pwd"], cwd="a folder", preview=True)
+        job = (await call(session, "submit", command=["pwd"], cwd=str(server.folder / "a folder")))[2]["id"]
+        await call(session, "wait", id=job)
+        return preview, await call(session, "logs", id=job)
+    preview, logs = with_client(server, use, "--allow-changes")
+    assert "cd 'a folder' && berth run" in preview[1]
+    assert logs[1].endswith(f"{server.folder}/a folder\n")
+
+
 def test_output_of_any_kind(server):
     """Bytes that are not UTF-8, control characters, and more than a megabyte."""
     async def use(session):
@@ -131,6 +144,10 @@ def test_output_of_any_kind(server):
     ("submit", {"command": ["true"], "label": {}}, "label"),
     ("submit", {"command": ["true"], "preview": "true"}, "preview"),
     ("submit", {"command": ["true", "a\0b"]}, "NUL"),
+    ("submit", {"command": ["true"], "cwd": 5}, "cwd"),
+    ("submit", {"command": ["true"], "cwd": "/no/such/folder"}, "/no/such/folder"),
+    ("submit", {"command": ["true"], "cwd": "/dev/null"}, "/dev/null"),
+    ("submit", {"command": ["true"], "cwd": "a\0b"}, "NUL"),
     ("logs", {"id": "--help"}, "id of a job"),
     ("logs", {"id": "abcdefgh"}, "abcdefgh"),
     ("logs", {"id": "abcdefgh", "lines": "1 --follow"}, "1 --follow"),

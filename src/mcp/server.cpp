@@ -239,14 +239,17 @@ class Server {
     auto words = make_command_line(*tool, arguments);
     if (!words) return reply(request, text_result(words.error().message, true));
     if (tool->changes && is_preview(arguments)) {
-      return reply(request,
-                   text_result("would run: berth " + join_text(*words, " ", shell_quote), false));
+      const std::string folder = find_folder(arguments);
+      const std::string change = folder.empty() ? "" : "cd " + shell_quote(folder) + " && ";
+      return reply(request, text_result("would run: " + change + "berth " +
+                                            join_text(*words, " ", shell_quote),
+                                        false));
     }
     if (calls_.size() >= kMaxCalls) {
       return reply(request,
                    text_result(fmt::format("{} calls run already; wait for one", kMaxCalls), true));
     }
-    auto call = ToolCall::start(*tool, std::move(*words));
+    auto call = ToolCall::start(*tool, std::move(*words), find_folder(arguments));
     if (!call) return reply(request, text_result(call.error().message, true));
     calls_.push_back({request, std::move(*call)});
   }

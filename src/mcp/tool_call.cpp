@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/process.h"
+#include "base/text.h"
 
 namespace berth::mcp {
 namespace {
@@ -24,12 +25,13 @@ tl::unexpected<Error> cannot_start() {
 }
 
 // Runs between fork() and exec, so it must not allocate memory.
-[[noreturn]] void exec_berth(char* const* argv, pid_t parent, int input, int out, int err) {
+[[noreturn]] void exec_berth(char* const* argv, pid_t parent, int folder, int input, int out,
+                             int err) {
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
   // If the server was killed before prctl(), no signal comes.
   if (::getppid() != parent) ::_exit(1);
-  const bool ready = ::dup2(input, STDIN_FILENO) >= 0 && ::dup2(out, STDOUT_FILENO) >= 0 &&
-                     ::dup2(err, STDERR_FILENO) >= 0;
+  const bool ready = ::fchdir(folder) == 0 && ::dup2(input, STDIN_FILENO) >= 0 &&
+                     ::dup2(out, STDOUT_FILENO) >= 0 && ::dup2(err, STDERR_FILENO) >= 0;
   ::signal(SIGPIPE, SIG_DFL);  // the server ignores it; a job must not
   // The file that runs now, even if another version was installed in its place meanwhile.
   if (ready) ::execv("/proc/self/exe", argv);
@@ -57,8 +59,15 @@ void ToolCall::OutputPipe::read_all() {
   }
 }
 
-Result<ToolCall> ToolCall::start(const AgentTool& tool, std::vector<std::string> words) {
+Result<ToolCall> ToolCall::start(const AgentTool& tool, std::vector<std::string> words,
+                                 const std::string& folder) {
   ToolCall call(tool);
+  const UniqueFd directory(
+      ::open(folder.empty() ? "." : folder.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!directory || ::faccessat(directory.get(), ".", X_OK, AT_EACCESS) != 0) {
+    return fail(ErrorKind::usage, fmt::format("the folder {} cannot be entered: {}",
+                                              in_quotes(folder), std::strerror(errno)));
+  }
   const UniqueFd input(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!input) return cannot_start();
   std::array<UniqueFd, 2> write_ends;
@@ -75,7 +84,8 @@ Result<ToolCall> ToolCall::start(const AgentTool& tool, std::vector<std::string>
   call.pid_ = ::fork();
   if (call.pid_ < 0) return cannot_start();
   if (call.pid_ == 0)
-    exec_berth(argv.data(), parent, input.get(), write_ends[0].get(), write_ends[1].get());
+    exec_berth(argv.data(), parent, directory.get(), input.get(), write_ends[0].get(),
+               write_ends[1].get());
   call.process_ = open_process(call.pid_);
   if (!call.process_) {
     const auto problem = cannot_start();

@@ -21,9 +21,11 @@ Json text_result(const std::string& text, bool is_error);
 // it has submitted is not affected. One thread must do all calls, and last as long as they.
 class ToolCall {
  public:
-  // Runs this program as `berth WORDS`, with an empty stdin: this process's belongs to the
-  // protocol. ErrorKind::io if the system cannot start another process.
-  static Result<ToolCall> start(const AgentTool& tool, std::vector<std::string> words);
+  // Runs this program as `berth WORDS` in `folder` ("": that of this process), with an empty stdin:
+  // this process's belongs to the protocol. ErrorKind::usage: there is no such folder.
+  // ErrorKind::io: the system cannot start another process.
+  static Result<ToolCall> start(const AgentTool& tool, std::vector<std::string> words,
+                                const std::string& folder);
 
   // Adds what becomes readable when poll_end() has something to do.
   void add_poll_entries(std::vector<pollfd>& entries) const;

@@ -57,6 +57,14 @@ class Arguments {
     return {};
   }
 
+  // Of an argument that the command does not get.
+  Result<void> check_text(const char* name) {
+    const Json* const value = given(name);
+    if (value != nullptr && value->as_string() == nullptr)
+      return tl::make_unexpected(type_error(name, "a text"));
+    return {};
+  }
+
   Result<void> add_flag(const char* name, const char* flag) {
     const Json* const value = given(name);
     if (value == nullptr) return {};
@@ -185,6 +193,7 @@ Json submit_properties() {
       {"label", string_property("Text shown next to the job")},
       {"after", string_property("Ids of jobs that must succeed before, such as k3f9a2mx,b2c3d4e5")},
       {"begin", string_property("Not before this time, such as 18:00 or 2h")},
+      {"cwd", string_property("Folder in which the job starts (default: that of this server)")},
       {"preview", preview_property()}};
 }
 
@@ -196,6 +205,7 @@ Result<Words> submit_words(const Json& json) {
         std::pair{"after", "--after"}, std::pair{"begin", "--begin"}}) {
     TRY(arguments.add_value(name, flag));
   }
+  TRY(arguments.check_text("cwd"));
   TRY(arguments.add_command("command"));
   return arguments.release();
 }
@@ -317,11 +327,16 @@ Result<Words> make_command_line(const AgentTool& tool, const Json& arguments) {
   if (preview != nullptr && !preview->is_null() && !preview->as_bool())
     return fail(ErrorKind::usage, "the argument 'preview' is not true or false");
   Words words = TRY(tool.make_words(arguments));
-  const bool has_nul = std::any_of(words.begin(), words.end(), [](const std::string& word) {
-    return word.find('\0') != std::string::npos;
-  });
-  if (has_nul) return fail(ErrorKind::usage, "an argument contains a NUL character");
+  const auto has_nul = [](const std::string& word) { return word.find('\0') != std::string::npos; };
+  if (std::any_of(words.begin(), words.end(), has_nul) || has_nul(find_folder(arguments)))
+    return fail(ErrorKind::usage, "an argument contains a NUL character");
   return words;
+}
+
+std::string find_folder(const Json& arguments) {
+  const Json* const value = arguments.find("cwd");
+  const std::string* const text = value == nullptr ? nullptr : value->as_string();
+  return text == nullptr ? std::string() : *text;
 }
 
 bool is_preview(const Json& arguments) {

@@ -39,6 +39,9 @@ Json describe_tool(const AgentTool& tool);
 // The berth command of a call. ErrorKind::usage: an argument is unknown, missing or wrong.
 Result<Words> make_command_line(const AgentTool& tool, const Json& arguments);
 
+// The folder in which the command of a call runs: the argument "cwd"; "" is that of the server.
+std::string find_folder(const Json& arguments);
+
 // Whether the call is only to be shown: the argument "preview" of tools that change something.
 bool is_preview(const Json& arguments);
 
