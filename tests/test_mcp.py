@@ -198,7 +198,7 @@ def raw(server):
     ({"jsonrpc": "2.0", "id": None, "method": "ping"}, -32600), ({"jsonrpc": "2.0", "id": [1], "method": "ping"}, -32600),
     ({"jsonrpc": "2.0", "id": 1.5, "method": "ping"}, -32600), ({"jsonrpc": "2.0", "id": 1, "method": "server/discover"}, -32601),
     ([{"jsonrpc": "2.0", "id": 1, "method": "ping"}], -32600), (b"[" * 500_000 + b"\n", -32700), (b"x" * (3 << 20) + b"\n", -32700),
-])
+], ids=lambda value: str(value)[:40])
 def test_wrong_messages_are_refused_and_the_next_one_works(raw, line, code):
     assert raw.ask(line)["error"]["code"] == code
     assert raw.ask({"jsonrpc": "2.0", "id": "x", "method": "ping"}) == {"jsonrpc": "2.0", "id": "x", "result": {}}

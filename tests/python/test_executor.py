@@ -80,9 +80,9 @@ TASKS = """
         os.rename("fork.new", "fork")
         signal.pause()
 
-    def commands():
-        with berth.gpus():
-            return {lease.command for gpu in berth.status() for lease in gpu.leases}
+    def lease_inside():
+        with berth.gpus() as lease:
+            return lease.id
 
     def run_tasks():
         with berth.Executor() as executor:
@@ -583,9 +583,9 @@ def test_tasks_of_tasks(script):
 def test_leases_of_a_task_show_the_command_of_the_program(script):
     assert script.says("""
         with berth.Executor() as executor:
-            [command] = executor.submit(commands).result()
-            say(os.path.basename(command))
-    """, "-B") == "tasks.py"
+            inside = executor.submit(lease_inside).result()
+            say([os.path.basename(job.command) for job in berth.jobs() if job.id == inside])
+    """, "-B") == "['tasks.py']"
 
 
 def test_a_script_without_a_guard_is_refused_in_the_task(script):
