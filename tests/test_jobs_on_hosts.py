@@ -176,6 +176,9 @@ def test_a_ticket_on_one_other_host_is_cancelled_from_here(lab):
     held = hold(lab, "gpu-a", 1)
     waiting = lab.hosts["gpu-a"].start(BERTH, "run", "--", "true")
     [ticket] = wait_until(lambda: queues(lab)["gpu-a"], "it waits")
+    refused = lab.head.run(BERTH, "cancel", "--json", ticket)
+    assert (refused.returncode, refused.stdout) == (64, "") and "--json" in refused.stderr
+    assert queues(lab)["gpu-a"] == [ticket], "nothing was cancelled"
     assert lab.head.run(BERTH, "cancel", ticket).returncode == 0
     assert waiting.wait(LIMIT) == 75
     held.stdin.close()
