@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <map>
 #include <pwd.h>
 #include <string_view>
 #include <sys/file.h>
@@ -37,14 +38,22 @@ Error folder_error(const char* action, const std::string& path) {
           fmt::format("cannot {} {}: {}", action, in_quotes(path), std::strerror(errno))};
 }
 
+// Empty if it has none. Threads of `berth serve` may look up users at the same time.
+std::string home_in_user_directory() {
+  std::vector<char> buffer(1024);
+  passwd entry{};
+  passwd* found = nullptr;
+  while (::getpwuid_r(::geteuid(), &entry, buffer.data(), buffer.size(), &found) == ERANGE) {
+    buffer.resize(buffer.size() * 2);
+  }
+  return found == nullptr || found->pw_dir == nullptr ? "" : found->pw_dir;
+}
+
 // Empty if the user has none. Berth makes no home folder: that of a system user is often a path
 // that does not exist.
 std::string home_folder() {
   std::string home(get_env_or_empty("HOME"));
-  if (!home.starts_with('/')) {
-    const passwd* const entry = ::getpwuid(::geteuid());
-    home = entry == nullptr || entry->pw_dir == nullptr ? "" : entry->pw_dir;
-  }
+  if (!home.starts_with('/')) home = home_in_user_directory();
   struct stat info {};
   return ::stat(home.c_str(), &info) == 0 && S_ISDIR(info.st_mode) ? home : "";
 }
@@ -271,10 +280,22 @@ void remove_job_folder(const std::string& path) {
 }
 
 Result<std::vector<DetachedJob>> list_jobs() {
+  return list_jobs(std::vector<DetachedJob>());
+}
+
+Result<std::vector<DetachedJob>> list_jobs(std::vector<DetachedJob> known) {
   TRY(jobs_path());
+  std::map<std::string, DetachedJob> ended;
+  for (DetachedJob& job : known) {
+    if (!job.is_alive) ended.emplace(job.path, std::move(job));
+  }
   std::vector<DetachedJob> jobs;
   for (const std::string& path : job_folders()) {
-    if (auto job = read_job(path)) jobs.push_back(std::move(*job));
+    if (const auto found = ended.find(path); found != ended.end()) {
+      jobs.push_back(std::move(found->second));
+    } else if (auto job = read_job(path)) {
+      jobs.push_back(std::move(*job));
+    }
   }
   std::sort(jobs.begin(), jobs.end(), [](const DetachedJob& one, const DetachedJob& other) {
     return std::pair(one.spec.submitted, one.spec.id) <

@@ -105,6 +105,9 @@ void remove_job_folder(const std::string& path);
 // The user's jobs, in the order in which they were submitted. Folders that cannot be read are left
 // out.
 Result<std::vector<DetachedJob>> list_jobs();
+// The same for a caller that lists them repeatedly. `known` is what the last call returned: the
+// folders of jobs that had ended then do not change, and are not read again.
+Result<std::vector<DetachedJob>> list_jobs(std::vector<DetachedJob> known);
 
 // By the id of the job or of one of its leases. ErrorKind::usage if there is no such job.
 Result<DetachedJob> find_job(const std::string& id);

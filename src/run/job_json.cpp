@@ -69,12 +69,20 @@ Json job_json(const JobInfo& job) {
           {"output", text_or_null(job.output)}};
 }
 
+Json list_json(const std::vector<JobInfo>& jobs) {
+  Json list = Json::array();
+  for (const JobInfo& job : jobs) list.push_back(job_json(job));
+  return list;
+}
+
 }  // namespace
 
 std::string jobs_json(const std::vector<JobInfo>& jobs) {
-  Json list = Json::array();
-  for (const JobInfo& job : jobs) list.push_back(job_json(job));
-  return to_ascii_json({{"jobs", std::move(list)}}, 2) + "\n";
+  return to_ascii_json({{"jobs", list_json(jobs)}}, 2) + "\n";
+}
+
+std::string partial_jobs_json(const std::vector<JobInfo>& jobs, std::size_t total) {
+  return to_ascii_json({{"jobs", list_json(jobs)}, {"jobs_length", total}});
 }
 
 }  // namespace berth

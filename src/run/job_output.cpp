@@ -153,8 +153,12 @@ class OutputPrinter {
 }  // namespace
 
 Result<OutputReader> OutputReader::open(const std::string& path) {
-  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
-  if (file) return OutputReader(std::move(file));
+  // The job may have put a FIFO in its place, which would block.
+  UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  struct stat info {};
+  if (file && ::fstat(file.get(), &info) == 0 && S_ISREG(info.st_mode))
+    return OutputReader(std::move(file));
+  if (file) return fail(ErrorKind::io, fmt::format("{} is not a regular file", in_quotes(path)));
   return fail(ErrorKind::io,
               fmt::format("cannot read {}: {}", in_quotes(path), std::strerror(errno)));
 }
@@ -202,6 +206,10 @@ void OutputReader::seek_last_lines(std::size_t lines) {
     is_last_byte = true;  // a line break before a hole and the hole are one
   }
   offset_ = 0;
+}
+
+void OutputReader::seek_last_bytes(std::size_t bytes) {
+  offset_ = std::max<off_t>(0, size() - static_cast<off_t>(bytes));
 }
 
 std::optional<OutputReader::Piece> OutputReader::read_next() {

@@ -24,6 +24,8 @@ class OutputReader {
 
   // Begins with the last `lines` lines that are there now. A hole counts as a line break.
   void seek_last_lines(std::size_t lines);
+  // Begins with the last `bytes` bytes that are there now, holes included.
+  void seek_last_bytes(std::size_t bytes);
 
   struct Piece {
     std::string bytes;

@@ -45,6 +45,19 @@ class OutputReaderTest : public testing::Test {
   UniqueFd file_;
 };
 
+TEST_F(OutputReaderTest, the_last_bytes) {
+  write("one\ntwo");
+  const auto last_bytes = [this](std::size_t bytes) {
+    OutputReader reader = open();
+    reader.seek_last_bytes(bytes);
+    return read_all(reader);
+  };
+  EXPECT_EQ(last_bytes(0), "");
+  EXPECT_EQ(last_bytes(5), "e\ntwo");
+  EXPECT_EQ(last_bytes(7), "one\ntwo");
+  EXPECT_EQ(last_bytes(100), "one\ntwo");
+}
+
 TEST_F(OutputReaderTest, the_last_lines) {
   EXPECT_EQ(last(3), "");
   write("one\n\ntwo\nthree");
