@@ -1,4 +1,4 @@
-// A single worker thread for slow requests: history, reports and changes.
+// Worker threads for slow requests: history, reports, changes, ends of jobs and their output.
 //
 // Identical requests share one result, so however many clients ask, the archive is read once in a
 // few seconds.
@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/mutex.h"
 #include "serve/http_response.h"
@@ -43,15 +44,25 @@ class PendingResponse {
 };
 using SharedPendingResponse = std::shared_ptr<const PendingResponse>;
 
-// Runs submitted work in order, in one thread. Thread-safe. Work that throws yields a response with
-// status 503.
+struct WorkQueueOptions {
+  // How many works may run at once. The first thread starts with the queue; another one starts when
+  // work comes while all others are busy.
+  std::size_t threads = 1;
+  // submit_once() returns a result that is at most so old.
+  std::chrono::seconds max_result_age{3};
+  // Results that are kept for submit_once().
+  std::size_t max_results = 8;
+};
+
+// Runs submitted work; starts it in the order in which it was submitted. Thread-safe. Work that
+// throws yields a response with status 503.
 class WorkQueue {
  public:
   using Clock = std::chrono::steady_clock;
   using Work = std::function<HttpResponse()>;
 
-  // `on_done` is called in the worker thread after each PendingResponse::set().
-  explicit WorkQueue(std::function<void()> on_done);
+  // `on_done` is called in a worker thread after each PendingResponse::set().
+  explicit WorkQueue(std::function<void()> on_done, const WorkQueueOptions& options = {});
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
   // Waits for the work that runs now, and drops the rest.
@@ -59,8 +70,8 @@ class WorkQueue {
 
   // Null if the queue is full.
   SharedPendingResponse submit(Work work);
-  // Like submit(). If there is a result for the same key that is pending or at most a few seconds
-  // old, returns that result and drops `work`.
+  // Like submit(). If there is a result for the same key that is pending or not too old, returns
+  // that result and drops `work`.
   SharedPendingResponse submit_once(const std::string& key, Work work);
   // Forgets all results: the next submit_once() of each key runs its work.
   void invalidate();
@@ -72,15 +83,18 @@ class WorkQueue {
   };
   SharedPendingResponse enqueue(Work work) REQUIRES(mutex_);
   void evict_expired(Clock::time_point now) REQUIRES(mutex_);
+  void start_thread() REQUIRES(mutex_);
   void run();
 
-  std::function<void()> on_done_;
+  const std::function<void()> on_done_;
+  const WorkQueueOptions options_;
   Mutex mutex_;
   Condition work_available_;
   std::deque<std::pair<Work, std::shared_ptr<PendingResponse>>> queue_ GUARDED_BY(mutex_);
   std::map<std::string, CachedResult> cache_ GUARDED_BY(mutex_);
   bool stopping_ GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // last member: it uses the ones above
+  std::size_t idle_threads_ GUARDED_BY(mutex_) = 0;
+  std::vector<std::thread> threads_ GUARDED_BY(mutex_);
 };
 
 }  // namespace berth::serve
