@@ -10,6 +10,8 @@ import pytest
 from conftest import BERTH, ROOT, SERVERS
 from leasing import eventually, jobs  # noqa: F401
 from serving import serve  # noqa: F401
+from test_detach import detach, finish_of
+from test_serve_jobs import submit
 from waiting import LIMIT
 
 DOCUMENT = json.loads((ROOT / "web" / "openapi.json").read_text())
@@ -68,7 +70,8 @@ def ask(serving, path, query="", **options):
     return check_answer(answer, path)
 
 
-GETS = [path for path, item in PATHS.items() if "get" in item and path != "/api/v1/events"]
+# Those that another test asks: the stream, and the output of a job, which needs a job.
+GETS = [path for path, item in PATHS.items() if "get" in item and path not in ("/api/v1/events", "/api/v1/jobs/{id}/output")]
 
 
 # The document itself.
@@ -193,6 +196,32 @@ def test_a_stream_that_sees_nothing_says_so_as_described(server, serve):
     viewer.close()
 
 
+def test_jobs_and_their_output_are_as_described(server, serve):
+    server.use("1x24GiB")
+    failed = submit(server, command=["false"])
+    eventually(lambda: finish_of(server, failed) is not None, "a job ends")
+    running = submit(server, "--time", "2h", "--label", HOSTILE)
+    submit(server, "--after", submit(server))
+    detach(server, "batch", "-d", "--logs", server.folder / "logs", "--", "true", "true")
+    eventually(lambda: len(server.status()["queue"]) == 2, "two wait")
+    serving = serve("--allow-changes")
+    viewer = serving.view(headers={"Authorization": f"Bearer {serving.token}"})
+
+    def all_states():
+        found = ask(serving, "/api/v1/jobs", token=serving.token)["jobs"]
+        return {job["state"] for job in found} == {"ended", "running", "waiting", "held"} and any(job["batch"] for job in found)
+    eventually(all_states)
+    check(viewer.until("jobs", lambda data: data["jobs_length"] == 5), PATHS["/api/v1/events"]["get"]["responses"]["200"]["x-events"]["jobs"])
+    path = "/api/v1/jobs/{id}/output"
+    for job, token, status in ((running, serving.token, 200), ("aaaaaaaa", serving.token, 404), ("%2e%2e", serving.token, 400),
+                               (running, None, 401)):
+        answer = serving.get(path.replace("{id}", job), token=token)
+        assert answer.status == status
+        check_answer(answer, path)
+    assert change(serving, "/api/v1/jobs/{id}/cancel", running, 200)["message"]
+    change(serving, "/api/v1/jobs/{id}/cancel", failed, 409)
+
+
 # Errors.
 
 @pytest.mark.parametrize("path", GETS)
@@ -286,7 +315,7 @@ def test_changes_are_made_as_described(server, jobs, serve):
 def test_changes_are_refused_as_described(server, serve):
     serving = serve("--allow-changes")
     changes = {"/api/v1/tickets/{id}/cancel": "aaaa2222", "/api/v1/leases/{id}/release": "aaaa2222",
-               "/api/v1/gpus/{uuid}/drain": "GPU-none", "/api/v1/gpus/{uuid}/undrain": "GPU-none"}
+               "/api/v1/gpus/{uuid}/drain": "GPU-none", "/api/v1/gpus/{uuid}/undrain": "GPU-none", "/api/v1/jobs/{id}/cancel": "aaaa2222"}
     assert {path for path, item in PATHS.items() if "post" in item} == {*changes, "/api/v1/session"}
     silent = serve()
     for path, unknown in changes.items():

@@ -155,6 +155,26 @@ std::optional<HttpResponse> AccessControl::check_change(const HttpRequest& reque
   return error_response(401, "a change needs the token: Authorization: Bearer TOKEN");
 }
 
+std::optional<HttpResponse> AccessControl::check_jobs(const HttpRequest& request) const {
+  if (has_valid_token(request)) return std::nullopt;
+  if (rules_.token.empty()) {
+    return error_response(
+        403,
+        "this server does not show its user's jobs; start it with --allow-changes, or with "
+        "--token-file FILE");
+  }
+  return error_response(401, "the list of jobs needs the token: Authorization: Bearer TOKEN");
+}
+
+std::optional<HttpResponse> AccessControl::check_job_output(const HttpRequest& request) const {
+  if (!rules_.allow_changes) {
+    return error_response(
+        403, "this server does not show the output of jobs; start it with --allow-changes");
+  }
+  if (has_valid_token(request)) return std::nullopt;
+  return error_response(401, "the output of a job needs the token: Authorization: Bearer TOKEN");
+}
+
 HttpResponse AccessControl::check_token(const HttpRequest& request) const {
   if (auto refusal = check_origin(request)) return *refusal;
   const auto token = parse_body_field(request.body, "token");

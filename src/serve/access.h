@@ -36,6 +36,11 @@ class AccessControl {
   std::optional<HttpResponse> check_host(const HttpRequest& request, std::string_view local) const;
   std::optional<HttpResponse> check_view(const HttpRequest& request) const;
   std::optional<HttpResponse> check_change(const HttpRequest& request) const;
+  // The list of the server user's jobs, which says more than other users of the host may see.
+  std::optional<HttpResponse> check_jobs(const HttpRequest& request) const;
+  // The output of these jobs. A token that is only for viewing may have been given to others; only
+  // the holder of a token for changes can act as the user anyway.
+  std::optional<HttpResponse> check_job_output(const HttpRequest& request) const;
 
   // Answers POST /session, with which the page of this server checks a token that the user typed.
   // It sets no cookie: a browser would send the cookie to every port of the host, and so to other

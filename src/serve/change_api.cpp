@@ -34,8 +34,7 @@ HttpResponse to_response(const Result<T>& result, int usage_status) {
 }
 
 tl::unexpected<Error> invalid_id_error(const std::string& text) {
-  return fail(ErrorKind::usage,
-              fmt::format("{} is not an id (8 letters and digits)", in_quotes(text)));
+  return fail(ErrorKind::usage, describe_invalid_id(text));
 }
 
 bool is_uuid(std::string_view text) {
@@ -55,6 +54,10 @@ Result<std::string> parse_reason(const std::string& body) {
 }
 
 }  // namespace
+
+std::string describe_invalid_id(const std::string& text) {
+  return fmt::format("{} is not an id (8 letters and digits)", in_quotes(text));
+}
 
 Result<WorkQueue::Work> prepare_cancel(const ChangeRequest& request) {
   if (!is_id(request.target)) return invalid_id_error(request.target);

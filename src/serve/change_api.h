@@ -18,6 +18,9 @@ struct ChangeRequest {
   SharedServeSnapshot snapshot;  // the newest one
 };
 
+// For error responses: "'x' is not an id (8 letters and digits)".
+std::string describe_invalid_id(const std::string& text);
+
 // Each validates the request and returns the work for the change queue (work_queue.h). The work
 // takes the harbour's lock, so it must not run in the thread of a connection. ErrorKind::usage if
 // the target or the body is malformed.

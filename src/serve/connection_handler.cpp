@@ -47,14 +47,17 @@ ConnectionHandler::Next ConnectionHandler::serve_request(HttpConnection& connect
   }
   connections_.begin_response(connection.fd());
   bool keep_alive = request.keep_alive && !is_last;
-  std::optional<HttpResponse> response;
+  std::optional<HttpResponse> response;  // nullopt: the request is for the stream of events
+  bool stream_with_jobs = false;
   try {
-    response = make_response(request, connection);
+    RouteResult result = handle_request(request, connection.local_address(), context_);
+    stream_with_jobs = result.stream_with_jobs;
+    if (!result.stream) response = make_response(std::move(result), connection);
   } catch (...) {
     response = error_response(500, "internal error");
     keep_alive = false;
   }
-  if (!response) return send_stream(connection);
+  if (!response) return send_stream(connection, stream_with_jobs);
   return send_response(*response, connection, request.method != "HEAD", keep_alive);
 }
 
@@ -73,12 +76,9 @@ bool ConnectionHandler::receive_request(HttpConnection& connection, HttpRequest&
   return connection.read_body(request.body, body_size, refusal);
 }
 
-std::optional<HttpResponse> ConnectionHandler::make_response(const HttpRequest& request,
-                                                             HttpConnection& connection) {
-  auto result = handle_request(request, connection.local_address(), context_);
+HttpResponse ConnectionHandler::make_response(RouteResult result, HttpConnection& connection) {
   if (result.response) return std::move(*result.response);
-  if (result.pending) return wait_for_response(result.pending, connection);
-  return std::nullopt;
+  return wait_for_response(result.pending, connection);
 }
 
 // Waits until the work queue has set the response.
@@ -106,7 +106,7 @@ ConnectionHandler::Next ConnectionHandler::send_response(const HttpResponse& res
   return keep_alive ? Next::request : Next::linger;
 }
 
-ConnectionHandler::Next ConnectionHandler::send_stream(HttpConnection& connection) {
+ConnectionHandler::Next ConnectionHandler::send_stream(HttpConnection& connection, bool with_jobs) {
   const Subscription subscription(connections_, Subscription::Kind::viewer, connection.fd());
   if (!subscription) {
     return send_response(too_many_connections_response(), connection, true, false);
@@ -124,7 +124,7 @@ ConnectionHandler::Next ConnectionHandler::send_stream(HttpConnection& connectio
   context_.viewer_activity.add_viewer();
   const std::unique_ptr<ViewerActivity, void (*)(ViewerActivity*)> viewer_registration(
       &context_.viewer_activity, [](ViewerActivity* activity) { activity->remove_viewer(); });
-  ViewerStream viewer(hello_);
+  ViewerStream viewer(hello_, with_jobs);
   while (send_event(viewer, subscription, connection)) {
   }
   return Next::close;

@@ -50,12 +50,11 @@ class ConnectionHandler {
   // has closed the connection.
   bool receive_request(HttpConnection& connection, HttpRequest& request,
                        std::optional<HttpRefusal>& refusal) const;
-  // nullopt: the request is for the stream of events.
-  std::optional<HttpResponse> make_response(const HttpRequest& request, HttpConnection& connection);
+  HttpResponse make_response(RouteResult result, HttpConnection& connection);
   HttpResponse wait_for_response(const SharedPendingResponse& pending, HttpConnection& connection);
   Next send_response(const HttpResponse& response, HttpConnection& connection, bool with_body,
                      bool keep_alive) const;
-  Next send_stream(HttpConnection& connection);
+  Next send_stream(HttpConnection& connection, bool with_jobs);
   // Sends the next event, or waits until there may be one. False if the viewer has disconnected.
   bool send_event(ViewerStream& viewer, const Subscription& subscription,
                   HttpConnection& connection) const;

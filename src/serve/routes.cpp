@@ -8,9 +8,11 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "harbour/record.h"
 #include "serve/assets.h"
 #include "serve/change_api.h"
 #include "serve/history_api.h"
+#include "serve/job_api.h"
 
 namespace berth::serve {
 namespace {
@@ -21,7 +23,7 @@ struct RoutedRequest {
   ServerContext& context;
 };
 
-enum class Access { everybody, viewers, changers };
+enum class Access { everybody, viewers, changers, job_viewers, job_output_viewers };
 
 struct Route {
   std::string_view method;
@@ -73,8 +75,9 @@ RouteResult show_openapi(const RoutedRequest& /*routed*/) {
   return response;
 }
 
-RouteResult show_events(const RoutedRequest& /*routed*/) {
-  return RouteResult::make_stream();
+RouteResult show_events(const RoutedRequest& routed) {
+  const bool with_jobs = !routed.context.access_control.check_jobs(routed.request);
+  return RouteResult::make_stream(with_jobs);
 }
 
 RouteResult check_token(const RoutedRequest& routed) {
@@ -111,6 +114,26 @@ RouteResult submit_change(const RoutedRequest& routed) {
       }));
 }
 
+// Requests to end the same job share one result: a second SIGTERM could disturb a job that is
+// saving its state.
+RouteResult submit_job_end(const RoutedRequest& routed) {
+  const std::string& id = routed.path_parameter;
+  if (!is_id(id)) return error_response(400, describe_invalid_id(id));
+  ViewerActivity& viewer_activity = routed.context.viewer_activity;
+  return RouteResult(routed.context.end_queue.submit_once(id, [id, &viewer_activity] {
+    HttpResponse response = end_job(id);
+    viewer_activity.record_change();
+    return response;
+  }));
+}
+
+RouteResult submit_job_output(const RoutedRequest& routed) {
+  const std::string& id = routed.path_parameter;
+  if (!is_id(id)) return error_response(400, describe_invalid_id(id));
+  return RouteResult(
+      routed.context.job_output_queue.submit_once(id, [id] { return read_job_output(id); }));
+}
+
 constexpr std::array kRoutes{
     Route{"GET", "/healthz", "", Access::everybody, show_health},
     Route{"GET", "/metrics", "", Access::viewers, show_metrics},
@@ -122,9 +145,12 @@ constexpr std::array kRoutes{
     Route{"GET", "/api/v1/log", "", Access::viewers, submit_history_query<log_document>},
     Route{"GET", "/api/v1/report", "", Access::viewers, submit_history_query<report_document>},
     Route{"GET", "/api/v1/timeline", "", Access::viewers, submit_history_query<timeline_document>},
+    Route{"GET", "/api/v1/jobs", "", Access::job_viewers, show_to_viewer<&ServeSnapshot::jobs>},
+    Route{"GET", "/api/v1/jobs/", "/output", Access::job_output_viewers, submit_job_output},
     Route{"POST", "/api/v1/session", "", Access::everybody, check_token},
     Route{"POST", "/api/v1/tickets/", "/cancel", Access::changers, submit_change<prepare_cancel>},
     Route{"POST", "/api/v1/leases/", "/release", Access::changers, submit_change<prepare_release>},
+    Route{"POST", "/api/v1/jobs/", "/cancel", Access::changers, submit_job_end},
     Route{"POST", "/api/v1/gpus/", "/drain", Access::changers, submit_change<prepare_drain>},
     Route{"POST", "/api/v1/gpus/", "/undrain", Access::changers, submit_change<prepare_undrain>},
 };
@@ -151,6 +177,10 @@ std::optional<HttpResponse> check_access(const Route& route, const HttpRequest& 
       return access_control.check_view(request);
     case Access::changers:
       return access_control.check_change(request);
+    case Access::job_viewers:
+      return access_control.check_jobs(request);
+    case Access::job_output_viewers:
+      return access_control.check_job_output(request);
   }
   return error_response(403, "access denied");
 }
@@ -184,9 +214,10 @@ RouteResult::RouteResult(SharedPendingResponse submitted) : pending(std::move(su
   response->headers.emplace_back("Retry-After", "3");
 }
 
-RouteResult RouteResult::make_stream() {
+RouteResult RouteResult::make_stream(bool with_jobs) {
   RouteResult result;
   result.stream = true;
+  result.stream_with_jobs = with_jobs;
   return result;
 }
 

@@ -21,8 +21,10 @@ struct ServerContext {
   const AccessControl& access_control;
   const SnapshotPublisher& publisher;
   ViewerActivity& viewer_activity;
-  WorkQueue& history_queue;  // for work that reads the history
-  WorkQueue& change_queue;   // for work that takes the harbour's lock
+  WorkQueue& history_queue;     // for work that reads the history
+  WorkQueue& change_queue;      // for work that takes the harbour's lock
+  WorkQueue& end_queue;         // for ends of jobs, which take up to the grace time
+  WorkQueue& job_output_queue;  // for work that reads the user's home folder
   CommandVisibility command_visibility;
 };
 
@@ -31,12 +33,13 @@ struct RouteResult {
   std::optional<HttpResponse> response{};
   SharedPendingResponse pending{};
   bool stream = false;
+  bool stream_with_jobs = false;  // the viewer may see the jobs of the server's user
 
   RouteResult(HttpResponse now)
       : response(std::move(now)) {}  // NOLINT(google-explicit-constructor)
   // Null means that the queue was full: the result is then a response with status 503.
   explicit RouteResult(SharedPendingResponse submitted);
-  static RouteResult make_stream();
+  static RouteResult make_stream(bool with_jobs);
 
  private:
   RouteResult() = default;

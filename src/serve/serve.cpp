@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fmt/format.h>
+#include <optional>
 #include <thread>
 #include <unistd.h>
 
@@ -19,6 +20,7 @@
 #include "base/users.h"
 #include "devices/driver.h"
 #include "profile/job_type.h"
+#include "serve/job_folder_reader.h"
 #include "serve/server.h"
 #include "serve/status_poller.h"
 #include "serve/systemd_unit.h"
@@ -119,13 +121,19 @@ Result<int> run_server(const ServeOptions& options) {
     command_visibility = user_name(::geteuid());
   SnapshotPublisher publisher;
   ViewerActivity viewer_activity;
+  const bool has_token = !rules.token.empty();
   const AccessControl access_control(std::move(rules));
   HttpServer* server_to_notify = nullptr;
   const auto wake_subscriptions = [&server_to_notify] { server_to_notify->wake_subscriptions(); };
   WorkQueue history_queue(wake_subscriptions);
   WorkQueue change_queue(wake_subscriptions);
-  ServerContext context{access_control, publisher,    viewer_activity,
-                        history_queue,  change_queue, command_visibility};
+  // An end takes up to the grace time. Its result is shared only while it is under way.
+  WorkQueue end_queue(wake_subscriptions, {.threads = 8, .max_result_age = {}, .max_results = 64});
+  // Two: a job whose output cannot be read (a file server that hangs) does not stop the others.
+  WorkQueue job_output_queue(wake_subscriptions,
+                             {.threads = 2, .max_result_age = std::chrono::seconds(1)});
+  ServerContext context{access_control, publisher, viewer_activity,  history_queue,
+                        change_queue,   end_queue, job_output_queue, command_visibility};
   HttpLimits limits;
   if (!options.proxy.empty()) limits.group_by = ConnectionTable::GroupBy::connection;
   HttpServer server(std::move(listener), context, make_hello(options.allow_changes, where), limits);
@@ -138,8 +146,14 @@ Result<int> run_server(const ServeOptions& options) {
     const int number = signal ? static_cast<int>(signal->ssi_signo) : SIGTERM;
     std::_Exit(number == SIGTERM ? 0 : 128 + number);
   });
+  std::optional<JobFolderReader> job_reader;
+  if (has_token) {
+    job_reader.emplace(viewer_activity);
+    job_reader->wait_for_first_read(std::chrono::seconds(1));
+  }
   StatusPoller poller(publisher, viewer_activity, command_visibility,
-                      {wake_subscriptions, [&history_queue] { history_queue.invalidate(); }});
+                      {wake_subscriptions, [&history_queue] { history_queue.invalidate(); }},
+                      job_reader ? &*job_reader : nullptr);
   poller.poll();
   print(line);
   std::fflush(stdout);

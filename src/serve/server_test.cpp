@@ -102,8 +102,10 @@ class HttpServerTest : public testing::Test {
   const AccessControl access_control_{test_rules()};
   WorkQueue history_queue_{[this] { server_->wake_subscriptions(); }};
   WorkQueue change_queue_{[this] { server_->wake_subscriptions(); }};
-  ServerContext context_{access_control_, publisher_,    viewer_activity_,
-                         history_queue_,  change_queue_, {}};
+  WorkQueue end_queue_{[this] { server_->wake_subscriptions(); }};
+  WorkQueue job_output_queue_{[this] { server_->wake_subscriptions(); }};
+  ServerContext context_{access_control_, publisher_, viewer_activity_,  history_queue_,
+                         change_queue_,   end_queue_, job_output_queue_, {}};
   std::uint16_t port_ = 0;
   std::unique_ptr<HttpServer> server_;
   EventFd stop_event_;

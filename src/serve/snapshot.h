@@ -25,6 +25,11 @@ struct ServeSnapshot {
   SharedText stream_status{};
   std::uint64_t status_version = 0;  // also grows when a poll succeeds after one that failed
 
+  // The detached jobs of the user who runs the server, for holders of the token; on one line. Null
+  // if they are not known yet.
+  SharedText jobs{};
+  std::uint64_t jobs_version = 0;
+
   SharedText samples{};  // the last hour, for GET /samples; on one line
   SharedText sample{};   // only the newest sample
   std::uint64_t sample_version = 0;

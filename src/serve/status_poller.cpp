@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <poll.h>
+#include <unistd.h>
 #include <utility>
 
+#include "serve/job_api.h"
 #include "serve/load_file.h"
 #include "serve/metrics.h"
 #include "status/status_json.h"
@@ -35,11 +37,13 @@ TimePoint wall_clock() {
 }  // namespace
 
 StatusPoller::StatusPoller(SnapshotPublisher& publisher, ViewerActivity& viewer_activity,
-                           CommandVisibility command_visibility, Callbacks callbacks)
+                           CommandVisibility command_visibility, Callbacks callbacks,
+                           JobFolderReader* job_reader)
     : publisher_(publisher),
       viewer_activity_(viewer_activity),
       command_visibility_(std::move(command_visibility)),
       callbacks_(std::move(callbacks)),
+      job_reader_(job_reader),
       counters_(wall_clock()) {
   gpu_load_samples_.restore(read_load_file(harbour_location()), wall_clock());
 }
@@ -66,6 +70,29 @@ void StatusPoller::render_status(const std::vector<Status>& hosts, ServeSnapshot
       if (!host.is_remote) snapshot.local_gpu_uuids.insert(*gpu.uuid);
     }
   }
+}
+
+// The state of a job is in its folder and in the harbour. When the harbour has changed, the folder
+// probably has, too.
+void StatusPoller::render_jobs(const std::vector<Status>& hosts, ServeSnapshot& snapshot) {
+  const auto host =
+      std::find_if(hosts.begin(), hosts.end(), [](const Status& one) { return !one.is_remote; });
+  if (job_reader_ == nullptr || host == hosts.end()) return;
+  std::set<std::string> own_clients;
+  for (const Record& lease : host->leases) {
+    if (lease.uid == ::geteuid()) own_clients.insert("lease " + lease.id);
+  }
+  for (const TicketStatus& ticket : host->queue) {
+    if (ticket.record.uid == ::geteuid()) own_clients.insert("ticket " + ticket.record.id);
+  }
+  if (own_clients != own_clients_) job_reader_->request_read();
+  own_clients_ = std::move(own_clients);
+  const SharedDetachedJobs jobs = job_reader_->current();
+  if (!jobs) return;
+  std::string list = make_job_list(*jobs, *host, wall_clock(), command_visibility_.has_value());
+  if (snapshot.jobs && *snapshot.jobs == list) return;
+  snapshot.jobs = share_text(std::move(list));
+  ++snapshot.jobs_version;
 }
 
 void StatusPoller::render_samples(const Result<std::vector<Status>>& hosts,
@@ -138,6 +165,7 @@ void StatusPoller::poll() {
   ServeSnapshot snapshot = last_snapshot_;
   if (hosts) {
     render_status(*hosts, snapshot);
+    render_jobs(*hosts, snapshot);
     detect_endings(*hosts, now);
   }
   read_history(now);

@@ -15,6 +15,7 @@
 #include "archive/follow_history.h"
 #include "base/json.h"
 #include "serve/gpu_load_samples.h"
+#include "serve/job_folder_reader.h"
 #include "serve/lease_counters.h"
 #include "serve/snapshot.h"
 #include "serve/viewer_activity.h"
@@ -22,7 +23,7 @@
 
 namespace berth::serve {
 
-// Used by one thread. The publisher and the viewer activity must outlive it.
+// Used by one thread. The publisher, the viewer activity and the job reader must outlive it.
 class StatusPoller {
  public:
   // Called in the thread of poll().
@@ -31,8 +32,10 @@ class StatusPoller {
     std::function<void()> on_history;   // leases have ended, and the history has their lines
   };
 
+  // `job_reader` is null if no client may see the user's jobs.
   StatusPoller(SnapshotPublisher& publisher, ViewerActivity& viewer_activity,
-               CommandVisibility command_visibility, Callbacks callbacks);
+               CommandVisibility command_visibility, Callbacks callbacks,
+               JobFolderReader* job_reader = nullptr);
 
   // Polls once and publishes a snapshot, also if the poll fails: it then has the old data and the
   // problem.
@@ -44,6 +47,7 @@ class StatusPoller {
   using Clock = std::chrono::steady_clock;
 
   void render_status(const std::vector<Status>& hosts, ServeSnapshot& snapshot) const;
+  void render_jobs(const std::vector<Status>& hosts, ServeSnapshot& snapshot);
   void render_samples(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
   void render_metrics(const Result<std::vector<Status>>& hosts, ServeSnapshot& snapshot);
   void save_samples(Clock::time_point now);
@@ -56,6 +60,8 @@ class StatusPoller {
   ViewerActivity& viewer_activity_;
   CommandVisibility command_visibility_;
   Callbacks callbacks_;
+  JobFolderReader* job_reader_;
+  std::set<std::string> own_clients_;  // the ids of the user's leases and tickets, of the last poll
   StatusWatcher watcher_;
   GpuLoadSamples gpu_load_samples_;
   std::optional<Clock::time_point> samples_saved_;

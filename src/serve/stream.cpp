@@ -42,6 +42,10 @@ EventPieces ViewerStream::next_change(const ServeSnapshot& snapshot) {
     sent_status_ = snapshot.status_version;
     return format_event("status", snapshot.stream_status);
   }
+  if (sees_jobs_ && snapshot.jobs && sent_jobs_ != snapshot.jobs_version) {
+    sent_jobs_ = snapshot.jobs_version;
+    return format_event("jobs", snapshot.jobs);
+  }
   if (sent_problem_ != snapshot.problem_version) {
     sent_problem_ = snapshot.problem_version;
     if (has_problem) return format_problem(snapshot.problem);

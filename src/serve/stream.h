@@ -25,8 +25,9 @@ class ViewerStream {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // `hello` is the data of the first event.
-  explicit ViewerStream(SharedText hello) : hello_(std::move(hello)) {}
+  // `hello` is the data of the first event. `sees_jobs`: the viewer has the token.
+  explicit ViewerStream(SharedText hello, bool sees_jobs = false)
+      : hello_(std::move(hello)), sees_jobs_(sees_jobs) {}
 
   // The event to send now, given the newest snapshot; empty if the viewer has all of it. The caller
   // must send every event that this returns.
@@ -42,9 +43,11 @@ class ViewerStream {
   EventPieces next_change(const ServeSnapshot& snapshot);
 
   SharedText hello_;
+  bool sees_jobs_;
   bool hello_sent_ = false;
   bool samples_sent_ = false;
   std::uint64_t sent_status_ = 0;
+  std::uint64_t sent_jobs_ = 0;
   std::uint64_t sent_sample_ = 0;
   std::uint64_t sent_problem_ = 0;
   std::uint64_t sent_history_ = 0;

@@ -121,6 +121,38 @@ TEST(WorkQueue, IdenticalRequestsShareOneResult) {
   while (notified < 3) std::this_thread::yield();
 }
 
+TEST(WorkQueue, SlowWorkDoesNotDelayOtherWork) {
+  std::atomic<bool> go{false};
+  WorkQueue queue([] {}, {.threads = 3, .max_result_age = {}, .max_results = 64});
+  const auto slow = [&] {
+    while (!go) std::this_thread::yield();
+    return json_response(std::string("slow"));
+  };
+  const SharedPendingResponse one = queue.submit_once("a", slow);
+  EXPECT_EQ(queue.submit_once("a", slow), one) << "shared while it is under way";
+  const SharedPendingResponse two = queue.submit_once("b", slow);
+  const SharedPendingResponse fast =
+      queue.submit_once("c", [] { return json_response(std::string("fast")); });
+  while (!fast->get()) std::this_thread::yield();
+  EXPECT_FALSE(one->get() || two->get());
+  EXPECT_NE(queue.submit_once("c", slow), fast) << "a result is not shared later";
+  go = true;
+  while (!one->get() || !two->get()) std::this_thread::yield();
+}
+
+TEST(ViewerStream, OnlyHoldersOfTheTokenSeeJobs) {
+  ServeSnapshot snapshot = make_snapshot();
+  snapshot.jobs = share_text("{}");
+  snapshot.jobs_version = 1;
+  ViewerStream other(share_text("{}"));
+  EXPECT_EQ(event_names(other, snapshot).find("jobs"), std::string::npos);
+  ViewerStream holder(share_text("{}"), true);
+  EXPECT_EQ(event_names(holder, snapshot), "hello samples status jobs ");
+  EXPECT_EQ(event_names(holder, snapshot), "");
+  ++snapshot.jobs_version;
+  EXPECT_EQ(event_names(holder, snapshot), "jobs ");
+}
+
 TEST(WorkQueue, RefusesWorkWhenFull) {
   std::atomic<bool> go{false};
   WorkQueue queue([] {});
@@ -178,8 +210,10 @@ TEST(HttpServer, ServesManyClientsWhileSnapshotsChange) {
   };
   WorkQueue history_queue(wake_subscriptions);
   WorkQueue change_queue(wake_subscriptions);
-  ServerContext context{access_control, publisher,    viewer_activity,
-                        history_queue,  change_queue, {}};
+  WorkQueue end_queue(wake_subscriptions);
+  WorkQueue job_output_queue(wake_subscriptions);
+  ServerContext context{access_control, publisher, viewer_activity,  history_queue,
+                        change_queue,   end_queue, job_output_queue, {}};
   auto listener = open_listener("127.0.0.1", 0);
   ASSERT_TRUE(listener) << listener.error().message;
   const std::uint16_t port = listener->port;

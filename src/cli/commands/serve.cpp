@@ -63,8 +63,9 @@ Action define_serve(Flags& command, const CommandContext& /*context*/) {
       "--listen", "ADDRESS",
       "Address to listen on, with or without a port (default\n127.0.0.1: only this host)",
       [options](std::string_view text) { return parse_address(text, *options); });
-  command.add_flag("--allow-changes", options->allow_changes,
-                   "Let token holders cancel, release and drain as your user");
+  command.add_flag(
+      "--allow-changes", options->allow_changes,
+      "Let token holders see and end your jobs, cancel, release\nand drain, as your user");
   command.add_text("--token-file", "FILE", "Require the token in this file from every client",
                    options->token_file);
   command.add_value("--behind-proxy", "NAME", "Public hostname of an authenticating reverse proxy",
@@ -75,6 +76,7 @@ Action define_serve(Flags& command, const CommandContext& /*context*/) {
       "Serves a live page with every GPU, the queue and the history; the same data as JSON below\n"
       "/api/v1; and /metrics for Prometheus. Prints its URL, and runs until Ctrl-C. The page\n"
       "shows what 'berth status' shows to all users, and changes nothing without --allow-changes.\n"
+      "Holders of its token also see your detached jobs ('berth run -d').\n"
       "docs/serve.md explains how to run it for a whole lab.\n"
       "\nExamples:\n"
       "  berth serve\n"

@@ -1,0 +1,85 @@
+// Reads job folders at a pace that costs little; see job_folder_reader.h.
+#include "serve/job_folder_reader.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace berth::serve {
+namespace {
+
+constexpr std::chrono::milliseconds kMinInterval(250);  // also if a read is requested
+constexpr std::chrono::milliseconds kViewedInterval(2'000);
+constexpr std::chrono::milliseconds kIdleInterval(10'000);
+// A batch of many lines has a long file of events. Reading takes at most a part of this thread's
+// time.
+constexpr int kMinPauseFactor = 20;
+// A batch has a grant for each line. The list needs the first, and those of the lines that run.
+constexpr std::size_t kMaxGrants = 1'000;
+
+std::vector<DetachedJob> read_jobs(std::vector<DetachedJob> known) {
+  auto jobs = list_jobs(std::move(known));
+  if (!jobs) return {};  // a user without a home folder has no detached jobs
+  for (DetachedJob& job : *jobs) {
+    if (job.grants.size() <= kMaxGrants) continue;
+    job.grants.erase(job.grants.begin() + 1, job.grants.end() - (kMaxGrants - 1));
+  }
+  return std::move(*jobs);
+}
+
+}  // namespace
+
+JobFolderReader::JobFolderReader(const ViewerActivity& viewer_activity)
+    : viewer_activity_(viewer_activity), thread_([this] { run(); }) {}
+
+JobFolderReader::~JobFolderReader() {
+  {
+    const MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+SharedDetachedJobs JobFolderReader::current() const {
+  const MutexLock lock(mutex_);
+  return jobs_;
+}
+
+void JobFolderReader::request_read() {
+  {
+    const MutexLock lock(mutex_);
+    requested_ = true;
+  }
+  changed_.notify_all();
+}
+
+void JobFolderReader::wait_for_first_read(std::chrono::milliseconds time) {
+  const auto until = Clock::now() + time;
+  MutexLock lock(mutex_);
+  while (!jobs_ && changed_.wait_until(mutex_, until)) {
+  }
+}
+
+void JobFolderReader::run() {
+  for (;;) {
+    const SharedDetachedJobs known = current();
+    const auto begin = Clock::now();
+    auto jobs = read_jobs(known ? *known : std::vector<DetachedJob>());
+    const auto end = Clock::now();
+    MutexLock lock(mutex_);
+    jobs_ = std::make_shared<const std::vector<DetachedJob>>(std::move(jobs));
+    changed_.notify_all();
+    for (;;) {
+      if (stopping_) return;
+      const bool viewed = viewer_activity_.has_viewers(Clock::now());
+      const auto interval = requested_ ? kMinInterval : viewed ? kViewedInterval : kIdleInterval;
+      const auto due = std::max(begin + interval, end + kMinPauseFactor * (end - begin));
+      if (Clock::now() >= due) break;
+      changed_.wait_until(mutex_, due);
+    }
+    requested_ = false;
+  }
+}
+
+}  // namespace berth::serve
