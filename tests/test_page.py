@@ -267,15 +267,16 @@ def test_changes_by_buttons_with_the_token_of_the_address(server, jobs, show):
     assert job.runs
 
 
-def test_a_shells_lease_has_a_button_and_a_jobs_has_none(server, jobs, show):
+def test_a_shells_lease_is_released_and_a_jobs_is_ended(server, jobs, show):
     job = jobs.hold("--gpu", "0")
     for gpu in ("1", "2"):
         assert server.berth("acquire", "--gpu", gpu, "--print", "json").returncode == 0
     page = show("--allow-changes")
     page.forgiven = ("status of 404",)
     page.wait_for_card(2, "leased")
-    offers = [page.js(f"{card(gpu)}.querySelector('.leases button').checkVisibility()") for gpu in (0, 1, 2)]
-    assert offers == [False, True, True]
+    offers = [page.js(f"[...{card(gpu)}.querySelectorAll('.leases button')].filter(it => it.checkVisibility()).map(it => it.textContent)")
+              for gpu in (0, 1, 2)]
+    assert offers == [["End"], ["Release"], ["Release"]]
     page.js(f"{card(1)}.querySelector('.leases button').click()")
     page.click("#dialog-yes")
     page.wait_for_card(1, "free")

@@ -3,8 +3,10 @@
 import {call, check_token, store_token, store_token_from_url, stored_token} from "./api.js";
 import {draw_plots, show_hosts, state_icon} from "./cards.js";
 import {element, h, set_attribute, set_text, set_visible, update_children} from "./dom.js";
-import {add_users, filter_hosts, is_state_chosen, toggle_state, watch_filter} from "./filter.js";
+import {watch_endings} from "./changes.js";
+import {add_users, filter_hosts, filter_jobs, has_job_filter, is_state_chosen, toggle_state, watch_filter} from "./filter.js";
 import {moment, now, plural, printable, set_clock} from "./format.js";
+import {show_jobs, watch_jobs} from "./jobs.js";
 import {gpu_key, server, STATES} from "./model.js";
 import {is_notifying, notify_changes, notify_ends} from "./notify.js";
 import {show_idle, show_queues} from "./queue.js";
@@ -18,6 +20,10 @@ import {show_usage} from "./usage.js";
 
 /** @type {Host[]} */
 let hosts = [];
+/** @type {import("./model.js").JobList | null} */
+let jobs = null; // null: the server sends none, because the viewer has no token
+/** @type {ReturnType<typeof setTimeout> | undefined} */
+let jobs_timer;
 let last_status_time = 0; // of the last status event, in ms; 0: none so far
 let problem = "";
 /** @type {{link: import("./stream.js").ConnectionState, why: string}} */
@@ -27,6 +33,8 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
   hello(hello) {
     server.hello = hello;
     set_text(element("version"), `Berth ${printable(hello.version)}`);
+    // A server that was restarted may have another token, and then sends no jobs.
+    jobs_timer = setTimeout(() => show_job_list(null), JOBS_TIMEOUT_MS);
     draw();
     load_history();
   },
@@ -48,6 +56,9 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
     problem = "";
     draw();
   },
+  jobs(list) {
+    show_job_list(list);
+  },
   problem({text}) {
     problem = printable(text, 500);
     draw_connection();
@@ -60,7 +71,21 @@ const EVENTS = /** @type {Record<string, (data: any) => void>} */ ({
   },
 });
 
+const JOBS_TIMEOUT_MS = 10_000;
+
+/** @param {import("./model.js").JobList | null} list */
+function show_job_list(list) {
+  clearTimeout(jobs_timer);
+  jobs = list;
+  draw_jobs();
+}
+
+function draw_jobs() {
+  show_jobs(jobs && filter_jobs(jobs.jobs), {total: jobs?.jobs_length ?? 0, filtered: has_job_filter()});
+}
+
 function draw() {
+  draw_jobs();
   add_users(hosts.flatMap((host) => [...host.gpus.flatMap((gpu) => gpu.leases), ...host.queue].map((one) => one.user)));
   const shown = filter_hosts(hosts);
   show_hosts(shown);
@@ -258,7 +283,7 @@ element("token-form").addEventListener("submit", async (event) => {
   event_stream.open();
 });
 element("unlock").addEventListener("click", () =>
-  show_token_form("To cancel, release and drain, enter the token that berth serve printed.", true));
+  show_token_form("To see your jobs, and to end, cancel, release and drain, enter the token that berth serve printed.", true));
 
 store_token_from_url();
 const event_stream = stream((name, data) => EVENTS[name]?.(data), on_connection_state, is_notifying);
@@ -267,5 +292,7 @@ watch_filter(() => {
   show_history_problem(try_to_draw("timeline", () => draw_timeline(hosts)));
   draw_usage();
 });
+watch_jobs(draw_jobs);
+watch_endings(draw);
 element("retry").addEventListener("click", () => event_stream.open());
 setInterval(() => document.hidden || hosts.length === 0 || draw(), 5000);

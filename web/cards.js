@@ -7,7 +7,7 @@ import {gpu_key, STATE_ICONS} from "./model.js";
 import {user_classes} from "./user_colours.js";
 import {plot} from "./plot.js";
 import {gpu_samples} from "./samples.js";
-import {can_change, confirm_change} from "./changes.js";
+import {can_change, confirm_change, describe_job_end, is_ending} from "./changes.js";
 
 /** @typedef {import("./model.js").Host} Host */
 /** @typedef {import("./model.js").Gpu} Gpu */
@@ -153,11 +153,14 @@ function lease_view() {
   const reserved = h("span", {class: "since"});
   const idle = h("span", {class: "idle-mark"});
   const release = h("button", {type: "button", class: "quiet"}, "Release");
+  const stop = h("button", {type: "button", class: "quiet"});
   const node = h("li", {}, h("div", {class: "line"}, ...owner.nodes, since), h("div", {class: "line job"}, what, reserved),
-      progress_track, end, idle, release);
+      progress_track, h("div", {class: "line lease-foot"}, end, idle, release, stop));
   /** @type {Lease} */
   let last;
   release.addEventListener("click", () => confirm_change("release", {id: last.id, what: `the lease of ${printable(last.user)}`}));
+  stop.addEventListener("click", () => confirm_change("end", {id: last.id, what: `job ${last.id}`, detail: describe_job_end(last,
+      `It is of ${printable(last.user)}, and has been running for ${duration(last.since === null ? null : age(last.since))}.`)}));
   return {
     node,
     update({lease, host}) {
@@ -183,6 +186,10 @@ function lease_view() {
       set_attribute(node, "data-idle", lease.idle_s !== null);
       set_attribute(release, "aria-label", `Release the lease of ${printable(lease.user)}`);
       set_visible(release, lease.holder === "shell" && can_change(host, lease.user));
+      set_text(stop, is_ending(lease.id) ? "Ending …" : "End");
+      set_attribute(stop, "aria-label", `${stop.textContent} job ${lease.id} of ${printable(lease.user)}`);
+      stop.disabled = is_ending(lease.id);
+      set_visible(stop, lease.holder === "job" && can_change(host, lease.user));
     },
   };
 }

@@ -33,7 +33,12 @@ export function me() {
   const stored = localStorage.getItem(KEY);
   if (stored !== null) return stored;
   const user = server.hello?.user ?? "";
-  return ["root", "nobody", "berth-serve"].includes(user) ? "" : user;
+  return is_service(user) ? "" : user;
+}
+
+/** Whether the server's user is a service and not a person. @param {string} user */
+export function is_service(user) {
+  return ["root", "nobody", "berth-serve"].includes(user);
 }
 
 /** @param {State} state filters by this state, or by none if it is filtered by it already */
@@ -77,6 +82,17 @@ function matches_ticket(ticket, host) {
     ticket.request]);
 }
 
+/** Whether there is a filter that applies to jobs; that by state is one of GPUs. */
+export function has_job_filter() {
+  return has_user_filter() || search.value.trim() !== "";
+}
+
+/** @param {import("./model.js").Job[]} jobs @returns {import("./model.js").Job[]} those that the filter selects */
+export function filter_jobs(jobs) {
+  return jobs.filter((job) => matches_user(job.user) && matches_search([job.id, job.user, job.label, job.command, job.state, job.kind,
+    job.result, ...job.gpus.map((gpu) => `GPU ${gpu}`)]));
+}
+
 /**
  * The hosts with only what the filter selects; a host of several without any is left out.
  * @param {Host[]} hosts
@@ -84,7 +100,7 @@ function matches_ticket(ticket, host) {
  */
 export function filter_hosts(hosts) {
   let result = hosts;
-  const is_filtered = shown_state !== null || has_user_filter() || search.value.trim() !== "";
+  const is_filtered = shown_state !== null || has_job_filter();
   if (is_filtered) {
     result = hosts.map((host) => ({...host, filtered: true, gpus: host.gpus.filter((gpu) => matches_gpu(gpu, host)),
       queue: host.queue.filter((ticket) => matches_ticket(ticket, host))}));

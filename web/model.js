@@ -25,6 +25,15 @@
  *   next_free: {gpus: (number|string)[], at: string, source: EndSource}|null,
  *   age_s: number|null, problem: string|null, filtered?: boolean}} Host
  */
+/** @typedef {{total: number, succeeded: number, failed: number, running: number}} BatchCounts */
+/**
+ * @typedef {{id: string, user: string, host: string|null, kind: "run"|"batch"|"shell", detached: boolean,
+ *   state: "held"|"waiting"|"running"|"ended", reason: string|null, position: number|null, command: string, label: string,
+ *   gpus: (number|string)[], leases: string[], submitted: string, started: string|null, ended: string|null,
+ *   starts: string|null, ends: string|null, ends_source: EndSource|null, result: string|null, exit_code: number|null,
+ *   batch: BatchCounts|null, output: string|null}} Job
+ */
+/** @typedef {{jobs: Job[], jobs_length: number}} JobList */
 /** @typedef {{version: string, changes: boolean, user: string, host: string}} Hello */
 /** @typedef {{uuid: string, utilization_pct: (number|null)[], memory_used_mib: (number|null)[]}} GpuSamples */
 /** @typedef {{interval_s: number, until: string, hosts: {host: string, gpus: GpuSamples[]}[]}} Samples */
@@ -58,6 +67,18 @@ export const STATE_ICONS = /** @type {Record<State, string>} */ ({
 });
 
 export const STATES = /** @type {State[]} */ (Object.keys(STATE_ICONS));
+
+/** @typedef {"running"|"waiting"|"held"|"succeeded"|"failed"|"unknown"} JobIcon */
+
+/** The icon of each state of a job, with the same rule. */
+export const JOB_ICONS = /** @type {Record<JobIcon, string>} */ ({
+  running: "M4 2.5 13.5 8 4 13.500Z",
+  waiting: "M8 1.500a6.5 6.5 0 1 0 0 13 6.5 6.5 0 0 0 0-13Zm0 2a4.5 4.5 0 1 1 0 9 4.5 4.5 0 0 1 0-9ZM7 5v4h4V7.200H8.800V5Z",
+  held: "M3.5 2.500h3.200v11H3.500Zm5.8 0h3.200v11H9.300Z",
+  succeeded: "M2 8.3 4 6.300l2.5 2.500L12 3.300l2 2-7.5 7.500Z",
+  failed: STATE_ICONS.lost,
+  unknown: STATE_ICONS.unknown,
+});
 
 /** What the server has sent about itself; null before the first connection. */
 export const server = {
