@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/process.h"
 #include "base/text.h"
+#include "harbour/location.h"
 #include "profile/job_type.h"
 #include "run/cancel.h"
 #include "run/job_json.h"
@@ -50,25 +51,45 @@ std::vector<DetachedJob> select_jobs(const std::vector<DetachedJob>& jobs, TimeP
   return selected;
 }
 
-JobSources make_sources(std::vector<DetachedJob> jobs, const Status& host, TimePoint now) {
+// The leases and tickets of the user.
+Status select_own(const Status& host) {
+  Status own;
+  own.host = host.host;
+  for (const Record& lease : host.leases) {
+    if (lease.uid == ::geteuid()) own.leases.push_back(lease);
+  }
+  for (const TicketStatus& ticket : host.queue) {
+    if (ticket.record.uid == ::geteuid()) own.queue.push_back(ticket);
+  }
+  return own;
+}
+
+JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>& hosts,
+                        TimePoint now) {
+  static const std::string harbour = harbour_location().path;
   JobSources sources;
   sources.detached = std::move(jobs);
   sources.viewer = ::geteuid();
-  sources.host = host.host;
   sources.now = now;
   sources.pid_namespace = pid_namespace();
+  sources.harbour = harbour;
   sources.parent_of = [](pid_t pid) {
     const auto stat = read_process_stat(pid);
     return stat ? stat->parent : 0;
   };
-  for (const Record& lease : host.leases) {
-    if (lease.uid == sources.viewer) sources.leases.push_back(lease);
-  }
-  for (const TicketStatus& ticket : host.queue) {
-    if (ticket.record.uid == sources.viewer) sources.queue.push_back(ticket);
-  }
-  for (const GpuStatus& gpu : host.gpus) {
-    if (gpu.view.gpu.uuid) sources.gpu_indices[*gpu.view.gpu.uuid] = to_string(gpu.view.gpu.index);
+  for (const Status& host : hosts) {
+    Status own = select_own(host);
+    if (host.is_remote) {
+      sources.other_hosts.push_back(std::move(own));
+    } else {
+      sources.host = host.host;
+      sources.leases = std::move(own.leases);
+      sources.queue = std::move(own.queue);
+    }
+    for (const GpuStatus& gpu : host.gpus) {
+      if (gpu.view.gpu.uuid)
+        sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
+    }
   }
   return sources;
 }
@@ -101,10 +122,10 @@ HttpResponse job_error_response(const Error& error, const std::string& id) {
 
 }  // namespace
 
-std::string make_job_list(const std::vector<DetachedJob>& jobs, const Status& host, TimePoint now,
-                          bool hide_commands) {
+std::string make_job_list(const std::vector<DetachedJob>& jobs, const std::vector<Status>& hosts,
+                          TimePoint now, bool hide_commands) {
   std::vector<JobInfo> list =
-      merge_jobs(make_sources(select_jobs(jobs, now, hide_commands), host, now));
+      merge_jobs(make_sources(select_jobs(jobs, now, hide_commands), hosts, now));
   std::erase_if(list, [&](const JobInfo& job) { return !job.is_detached || is_old(job, now); });
   std::stable_sort(list.begin(), list.end(), is_listed_before);
   const std::size_t total = list.size();

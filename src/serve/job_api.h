@@ -18,10 +18,11 @@ constexpr std::size_t kMaxListedJobs = 200;
 
 // The document of GET /jobs and of the event "jobs": first the jobs that run, wait and are held, in
 // the order in which they were submitted; then those that ended in the last day (a week, if it is
-// unknown when), the latest first. `host` is this host's status. Reads no files, but the parents of
-// processes. `hide_commands`: shows only the names of programs, as leases and tickets do.
-std::string make_job_list(const std::vector<DetachedJob>& jobs, const Status& host, TimePoint now,
-                          bool hide_commands);
+// unknown when), the latest first. `hosts` has the status of all hosts. Reads no files, but the
+// parents of processes. `hide_commands`: shows only the names of programs, as leases and tickets
+// do.
+std::string make_job_list(const std::vector<DetachedJob>& jobs, const std::vector<Status>& hosts,
+                          TimePoint now, bool hide_commands);
 
 // Does what `berth cancel ID` does. Takes up to the grace time, and some seconds more.
 HttpResponse end_job(const std::string& id);

@@ -89,7 +89,7 @@ void StatusPoller::render_jobs(const std::vector<Status>& hosts, ServeSnapshot& 
   own_clients_ = std::move(own_clients);
   const SharedDetachedJobs jobs = job_reader_->current();
   if (!jobs) return;
-  std::string list = make_job_list(*jobs, *host, wall_clock(), command_visibility_.has_value());
+  std::string list = make_job_list(*jobs, hosts, wall_clock(), command_visibility_.has_value());
   if (snapshot.jobs && *snapshot.jobs == list) return;
   snapshot.jobs = share_text(std::move(list));
   ++snapshot.jobs_version;
