@@ -22,6 +22,7 @@ import sys
 import tempfile
 
 import bench_options
+import detached_bench
 import make_history
 import packing_bench
 import python_bench
@@ -68,11 +69,11 @@ def command(*words):
     return shlex.join(map(str, words))
 
 
-def time_commands(commands, runs, env, warmup=20):
-    """Median wall time in milliseconds of each command, by hyperfine, without a shell."""
+def time_commands(commands, runs, env, warmup=20, prepare=None):
+    """Median wall time in milliseconds of each command, by hyperfine, without a shell. `prepare` runs before each run."""
     with tempfile.NamedTemporaryFile() as file:
         subprocess.run(["hyperfine", "--shell=none", "--style=none", f"--warmup={warmup}",
-                        f"--runs={runs}", f"--export-json={file.name}", *commands],
+                        f"--runs={runs}", f"--export-json={file.name}", *([f"--prepare={prepare}"] if prepare else []), *commands],
                        env=env, check=True, capture_output=True)
         return [1000 * result["median"] for result in json.load(file)["results"]]
 
@@ -224,6 +225,26 @@ def queue(bench):
             return [Sample(f"berth run --no-wait beside {longest} waiting", many, none, 2.0,
                            (f"{longest} tickets wait for another GPU", "an empty queue"))]
         yield Measurement(options.rounds, no_wait)
+
+
+def detached(bench):
+    """`berth run -d` compared with a short job, and what detached jobs cost that wait."""
+    def start(build):
+        arguments = ["run", "-d", "--", "true"], ["run", "--no-wait", "--", "true"]
+        # In memory: how long a disk takes for the folder of a job depends on what else is written to it.
+        with tempfile.TemporaryDirectory(dir=MEMORY) as state:
+            # The jobs of earlier runs have ended.
+            times = time_commands([command(build.berth, *words) for words in arguments], bench.options.runs,
+                                  bench.env(build, XDG_STATE_HOME=state), prepare=command(build.berth, "run", "--count", "8", "--", "true"))
+        return [Sample("berth run -d", *times, 2.0, tuple(command("berth", *words) for words in arguments))]
+    yield Measurement(bench.options.rounds, start)
+
+    def idle(build):
+        count = bench.options.waiters
+        cpu, memory = detached_bench.idle(build.berth, bench.env(build, BERTH_SIM="1x24GiB"), bench.folder, count)
+        return [Sample(f"CPU time of {count} detached jobs that wait, in {queue_bench.IDLE_SECONDS} s (s)", cpu, limit=0.1),
+                Sample("resident memory of a detached job that waits (MiB)", memory, limit=3.0)]
+    yield Measurement(1, idle)  # each takes a minute and more
 
 
 def load(bench):
@@ -382,7 +403,7 @@ def micro(bench):
 
 
 # The functions that measure the parts of bench_options.PARTS.
-PARTS = {part.__name__: part for part in (commands, driver, lease, redis, queue, load, python, peers, simulation, packing, report,
+PARTS = {part.__name__: part for part in (commands, driver, lease, redis, queue, detached, load, python, peers, simulation, packing, report,
                                           serve, untrusted, micro)}
 
 

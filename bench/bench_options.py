@@ -19,6 +19,7 @@ PARTS = {
     "lease": "acquire + release in one process, compared with Redis",
     "redis": "the harbour in Redis: leases, hand-overs, many hosts",
     "queue": "hand-overs, long queues, and what waiting costs",
+    "detached": "berth run -d, and what waiting detached jobs cost",
     "load": "10,000 jobs by 64 workers",
     "python": "import berth, and leases in Python",
     "peers": "other tools with a similar purpose",

@@ -619,6 +619,9 @@ class Chaos:
             if watch == self.log_watch:
                 self.read_log(int(name))
                 continue
+            if watch != self.harbour_watch:
+                self.read_other_file(watch)
+                continue
             kind, _, rest = name.partition("-")
             client = self.files.setdefault(rest.rsplit("-", 1)[-1], {})
             if mask & IN_CREATE:
@@ -637,6 +640,9 @@ class Chaos:
                 client["removed"] = now_ns()
         for name, client in list(self.unread_tickets.items()):
             self.read_ticket(name, client)
+
+    def read_other_file(self, watch):
+        raise AssertionError(f"only two folders are watched, and not {watch}")
 
     def read_ticket(self, name, client):
         """Which job the ticket belongs to. A job that never starts says nothing itself, and stands in the queue all the same."""
@@ -687,6 +693,9 @@ class Chaos:
         life.errors = self.parents[life.plan.number][0].errors()
         label = f"job {life.plan.number}"
         client = self.files.get(life.lease) or next((one for one in self.files.values() if one.get("job") == label), {})
+        self.note_files(life, client)
+
+    def note_files(self, life, client):
         leases = {one.lease for one in self.lives.values()}
         life.possible_tickets = () if client else tuple(
             (one["ticket"], one.get("left")) for name, one in self.files.items()

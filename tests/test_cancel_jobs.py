@@ -1,6 +1,7 @@
 """berth cancel: ends running jobs, batches and shells' leases, and tells what it did."""
 
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -189,6 +190,28 @@ def test_the_lines_of_a_killed_batch_are_ended(server):
     eventually(lambda: lease_ids(server) == [], "its lines have ended")
 
 
+def test_all_lines_of_a_batch_are_ended_that_is_killed_during_the_cancel(server):
+    server.use("2x24GiB")
+    line = 'trap "" TERM; while :; do sleep 1; done'
+    batch = server.berth("batch", "-d", "--logs", server.folder / "logs", "--", line, line).stdout.strip()
+    folder = server.folder / ".local/state/berth/jobs" / batch
+    eventually(lambda: (folder / "events").read_text().count('"granted"') == 2, "the batch knows that two lines run")
+    process = next(json.loads(one)["pid"] for one in (folder / "events").read_text().splitlines() if "started" in one)
+    os.kill(process, signal.SIGKILL)
+    eventually(lambda: state_of(process) in (None, "Z"), "it is killed")
+    with (folder / "alive").open("w") as lock:  # the cancel still sees it alive
+        eventually(lambda: take_lock(lock), "its lock is free")
+        server.berth("cancel", "--grace", "0s", batch)
+    assert lease_ids(server) == []
+
+
+def take_lock(file):
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
 @pytest.mark.needs_root
 @pytest.mark.parametrize("trick", ["link", "passed on"])
 def test_root_ends_only_processes_of_the_leases_owner(server, users, open_folder, trick):  # noqa: F811
@@ -210,3 +233,73 @@ def test_root_ends_only_processes_of_the_leases_owner(server, users, open_folder
     server.berth("cancel", "--grace", "0s", lease)
     assert bystander.poll() is None
     job.kill()
+
+
+@pytest.mark.release_only
+def test_the_open_files_of_each_process_are_read_once_for_all_jobs(server, jobs):  # noqa: F811
+    bystander = server.start("sleep", "1000")
+    held = [jobs.hold() for _ in range(4)]
+    for job in held:  # while it lives, a signal to the berth process suffices
+        job.process.kill()
+        job.process.wait()
+    assert len(lease_ids(server)) == 4
+    trace = server.folder / "trace"
+    result = server.run("strace", "-f", "-o", trace, "-e", "trace=openat", BERTH, "cancel", "--all")
+    assert result.returncode == 0 and len(result.stdout.splitlines()) == 4, result
+    assert trace.read_text().count(f'"/proc/{bystander.pid}/fd"') == 1
+    assert lease_ids(server) == []
+
+
+@pytest.mark.release_only
+def test_no_process_is_searched_for_while_the_berth_process_lives(server, jobs):  # noqa: F811
+    bystander = server.start("sleep", "1000")
+    jobs.hold(command=ENDS_WITH_5)
+    trace = server.folder / "trace"
+    assert server.run("strace", "-f", "-o", trace, "-e", "trace=openat", BERTH, "cancel", "--all").returncode == 0
+    assert f"/proc/{bystander.pid}/fd" not in trace.read_text()
+
+
+@pytest.mark.parametrize("instead", ["link", "file", "nothing"])
+def test_a_lease_whose_bell_its_owner_broke_does_not_count(server, jobs, instead):  # noqa: F811
+    """docs/harbour-protocol.md: the record is ignored. All commands agree."""
+    foreground = jobs.hold()
+    [lease] = lease_ids(server)
+    detached = detach(server, command=["sh", "-c", "echo started; exec sleep 1000"])
+    eventually(lambda: detached in lease_ids(server), "the job runs")
+    for one in (lease, detached):
+        bell = server.harbour / f"bell-{one}"
+        bell.rename(server.folder / one)
+        if instead == "link":
+            bell.symlink_to("/dev/null")
+        elif instead == "file":
+            bell.write_text("")
+    assert lease_ids(server) == []
+    listed = {job["id"]: job for job in json.loads(server.berth("jobs", "--json").stdout)["jobs"]}
+    assert lease not in listed
+    for command in ("wait", "cancel"):
+        assert_one_line_error(server.berth(command, lease), 64, lease)
+    assert foreground.runs
+    # Of the detached job, its berth process tells that it lives.
+    assert listed[detached]["state"] == "running"
+    assert server.berth("wait", "--timeout", "50ms", detached).returncode == 75
+    assert server.berth("cancel", detached).returncode == 0
+    assert server.berth("wait", detached).returncode == 128 + signal.SIGTERM
+
+
+@pytest.mark.release_only
+def test_a_bell_that_a_security_module_protects_counts_as_alive(server):
+    """EPERM cannot come from the bell's owner, so it says nothing about the processes of the job."""
+    job = detach(server, command=["sleep", "1000"])
+    events = server.folder / ".local/state/berth/jobs" / job / "events"
+    berth = json.loads(events.read_text().splitlines()[0])["pid"]
+    os.kill(berth, signal.SIGKILL)
+    eventually(lambda: state_of(berth) in (None, "Z"), "its berth process is dead")
+
+    def denied(*words):
+        return server.run("strace", "-f", "-o", "/dev/null", "-P", f"bell-{job}", "-e", "trace=openat", "-e", "inject=openat:error=EPERM", BERTH,
+                          *words)
+    assert denied("wait", "--timeout", "100ms", job).returncode == 75
+    assert [one["state"] for one in json.loads(denied("jobs", "--json").stdout)["jobs"]] == ["running"]
+    assert server.berth("wait", "--timeout", "100ms", job).returncode == 75
+    assert cancel(server, job) == [f"job {job} has ended"]
+    assert server.berth("wait", job).returncode == 70

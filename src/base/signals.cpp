@@ -24,7 +24,7 @@ SignalQueue::SignalQueue(std::initializer_list<int> numbers) {
 }
 
 SignalQueue::~SignalQueue() {
-  ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+  if (!keeps_blocked_) ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
 }
 
 std::optional<signalfd_siginfo> SignalQueue::next() {

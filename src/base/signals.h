@@ -24,12 +24,16 @@ class SignalQueue {
   int fd() const { return fd_.get(); }
   // Removes and returns the next signal; nullopt: no signal is queued. Never waits.
   std::optional<signalfd_siginfo> next();
+  // For a process that is about to exit: the signals stay blocked after this object, so that one
+  // that arrives late does not end it sooner.
+  void keep_blocked() { keeps_blocked_ = true; }
   // The signal mask before this object, with which child processes should start.
   const sigset_t& previous_mask() const { return previous_mask_; }
 
  private:
   UniqueFd fd_;
   sigset_t previous_mask_{};
+  bool keeps_blocked_ = false;
 };
 
 }  // namespace berth

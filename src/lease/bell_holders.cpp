@@ -1,11 +1,14 @@
 // Searches the open files of all processes for a bell; see bell_holders.h.
 #include "lease/bell_holders.h"
 
+#include <algorithm>
+#include <dirent.h>
 #include <fcntl.h>
-#include <filesystem>
 #include <fmt/format.h>
 #include <fstream>
+#include <memory>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 
 #include "base/process.h"
 #include "harbour/file_names.h"
@@ -15,10 +18,8 @@
 namespace berth {
 namespace {
 
-namespace fs = std::filesystem;
-
 // A process with only the writing end watches the lease; it does not hold it.
-bool is_open_for_reading(const fs::path& fdinfo) {
+bool is_open_for_reading(const std::string& fdinfo) {
   std::ifstream file(fdinfo);
   std::string word;
   while (file >> word) {
@@ -28,19 +29,49 @@ bool is_open_for_reading(const fs::path& fdinfo) {
   return false;
 }
 
-bool has_file_open(pid_t pid, const struct stat& file) {
-  const fs::path process = fmt::format("/proc/{}", pid);
-  std::error_code problem;
-  // With error codes: a process that ends during the iteration must not raise an exception.
-  fs::directory_iterator entry(process / "fd", problem);
-  for (; !problem && entry != fs::directory_iterator(); entry.increment(problem)) {
-    struct stat entry_stat {};
-    if (::stat(entry->path().c_str(), &entry_stat) == 0 && is_same_file(entry_stat, file) &&
-        is_open_for_reading(process / "fdinfo" / entry->path().filename())) {
-      return true;
-    }
+// Sends no request to the server of a network or FUSE file system, which may never answer: another
+// user can have such a file open.
+bool stat_without_request(int folder, const char* name, struct stat& file) {
+  struct statx info {};
+  if (::statx(folder, name, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_INO, &info) != 0) return false;
+  file.st_mode = info.stx_mode;
+  file.st_ino = info.stx_ino;
+  file.st_dev = makedev(info.stx_dev_major, info.stx_dev_minor);
+  return true;
+}
+
+// A job inherits its bell, so the bell has a low descriptor. A process with more open files than
+// this could make the search of root endless.
+constexpr int kMaxDescriptors = 4096;
+
+// Calls `visit` for each FIFO that the process has open, until it returns false.
+template <class Visit>
+void for_each_open_fifo(pid_t pid, Visit visit) {
+  const std::string process = fmt::format("/proc/{}", pid);
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir((process + "/fd").c_str()),
+                                                   ::closedir);
+  if (!folder) return;
+  for (int left = kMaxDescriptors; left > 0; --left) {
+    const dirent* const entry = ::readdir(folder.get());
+    if (entry == nullptr) return;
+    struct stat file {};
+    if (!stat_without_request(::dirfd(folder.get()), entry->d_name, file) ||
+        !S_ISFIFO(file.st_mode))
+      continue;
+    const auto is_read = [&] {
+      return is_open_for_reading(fmt::format("{}/fdinfo/{}", process, entry->d_name));
+    };
+    if (!visit(file, is_read)) return;
   }
-  return false;
+}
+
+bool has_file_open(pid_t pid, const struct stat& file) {
+  bool found = false;
+  for_each_open_fifo(pid, [&](const struct stat& one, const auto& is_read) {
+    found = is_same_file(one, file) && is_read();
+    return !found;
+  });
+  return found;
 }
 
 bool stat_bell(const Record& record, struct stat& bell) {
@@ -50,6 +81,26 @@ bool stat_bell(const Record& record, struct stat& bell) {
 }
 
 }  // namespace
+
+std::size_t BellSearch::add(const Record& record) {
+  Bell bell{count_++, {}};
+  if (record.pid_namespace == pid_namespace() && stat_bell(record, bell.file))
+    bells_.push_back(bell);
+  return bell.number;
+}
+
+std::vector<std::size_t> BellSearch::held_by(pid_t pid) const {
+  std::vector<std::size_t> held;
+  if (bells_.empty()) return held;
+  for_each_open_fifo(pid, [&](const struct stat& one, const auto& is_read) {
+    for (const Bell& bell : bells_) {
+      const bool is_new = std::find(held.begin(), held.end(), bell.number) == held.end();
+      if (is_same_file(one, bell.file) && is_new && is_read()) held.push_back(bell.number);
+    }
+    return held.size() < bells_.size();
+  });
+  return held;
+}
 
 bool holds_bell(const Record& record, pid_t pid) {
   struct stat bell {};

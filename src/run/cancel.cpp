@@ -64,19 +64,23 @@ const DetachedJob* find_detached(const Candidates& candidates, const std::string
   return found == candidates.jobs.rend() ? nullptr : &*found;
 }
 
-// The lease that the detached job has now.
-const Record* find_lease_of(const Candidates& candidates, const DetachedJob& job) {
-  // Before the grant is recorded, and if its process was killed then, the lease has the job's id.
-  const auto find_own = [&](const std::string& id) {
-    const Record* const lease = find_record(candidates.leases, id);
-    return lease != nullptr && lease->uid == ::geteuid() ? lease : nullptr;
-  };
-  if (job.grants.empty()) return find_own(job.spec.id);
-  if (job.spec.kind == JobKind::run) return find_own(job.grants.back().lease);
-  for (const JobGrant& grant : job.grants) {
-    if (const Record* const lease = find_own(grant.lease)) return lease;
+// The leases that the detached job has now; more than one only of a batch.
+std::vector<Record> find_leases_of(const Candidates& candidates, const DetachedJob& job) {
+  std::vector<std::string> ids;
+  if (job.grants.empty()) {
+    // Before the grant is recorded, and if its process was killed then, the lease has the job's id.
+    ids = {job.spec.id};
+  } else if (job.spec.kind == JobKind::run) {
+    ids = {job.grants.back().lease};
+  } else {
+    for (const JobGrant& grant : job.grants) ids.push_back(grant.lease);
   }
-  return nullptr;
+  std::vector<Record> leases;
+  for (const std::string& id : ids) {
+    const Record* const lease = find_record(candidates.leases, id);
+    if (lease != nullptr && lease->uid == ::geteuid()) leases.push_back(*lease);
+  }
+  return leases;
 }
 
 bool has_target(const Targets& targets, const std::string& id) {
@@ -98,22 +102,19 @@ void add_detached(Targets& targets, const Candidates& candidates, const Detached
     targets.tickets.push_back(id);
     return;
   }
+  std::vector<Record> leases = find_leases_of(candidates, job);
   // The batch was killed: its lines are ended one by one.
   if (job.spec.kind == JobKind::batch && !job.is_alive) {
-    for (const Record& lease : candidates.leases) {
-      const bool is_line = std::any_of(job.grants.begin(), job.grants.end(),
-                                       [&](const JobGrant& one) { return one.lease == lease.id; });
-      if (!is_line || lease.uid != ::geteuid() || has_target(targets, lease.id)) continue;
+    for (const Record& lease : leases) {
+      if (has_target(targets, lease.id)) continue;
       targets.in_order.push_back({lease.id, CancelKind::job});
-      targets.jobs.push_back({lease.id, lease});
+      targets.jobs.push_back({lease.id, {lease}});
     }
     return;
   }
-  JobToEnd running{id, {}, job};
-  if (const Record* const lease = find_lease_of(candidates, job)) running.lease = *lease;
   targets.in_order.push_back(
-      {id, CancelKind::job, {}, !running.lease && job.spec.kind == JobKind::run});
-  targets.jobs.push_back(std::move(running));
+      {id, CancelKind::job, {}, leases.empty() && job.spec.kind == JobKind::run});
+  targets.jobs.push_back({id, std::move(leases), job});
 }
 
 void add_record(Targets& targets, const Record& record, bool is_ticket) {
@@ -126,12 +127,12 @@ void add_record(Targets& targets, const Record& record, bool is_ticket) {
     targets.shell_leases.push_back(record.id);
   } else {
     targets.in_order.push_back({record.id, CancelKind::job});
-    targets.jobs.push_back({record.id, record});
+    targets.jobs.push_back({record.id, {record}});
   }
 }
 
 bool is_active(const Candidates& candidates, const DetachedJob& job) {
-  return job.is_alive || find_lease_of(candidates, job) != nullptr;
+  return job.is_alive || !find_leases_of(candidates, job).empty();
 }
 
 Error not_found_error(const Candidates& candidates, const std::string& id) {
@@ -262,7 +263,7 @@ Result<std::vector<CancelledJob>> cancel(const CancelSelection& selection,
   for (const bool waiting : {true, false}) {
     std::vector<JobToEnd> jobs;
     for (const JobToEnd& job : targets.jobs) {
-      if (waiting == !job.lease) jobs.push_back(job);
+      if (waiting == job.leases.empty()) jobs.push_back(job);
     }
     const std::vector<JobEndResult> ends = end_jobs(jobs, grace);
     for (std::size_t i = 0; i < ends.size(); ++i) set_end(targets, jobs[i].id, ends[i]);

@@ -1,12 +1,15 @@
 // Starts detached jobs and records what becomes of them; see detach.h.
 #include "run/detach.h"
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
@@ -53,6 +56,69 @@ void close_inherited_descriptors() {
   for (const int fd : inherited) ::close(fd);
 }
 
+// What the signal handler of the job's process needs.
+struct {
+  pid_t process = 0;
+  int events = -1;
+} handled;
+
+char* append_text(char* to, std::string_view text) {
+  return std::copy(text.begin(), text.end(), to);
+}
+
+char* append_number(char* to, std::int64_t number) {
+  std::array<char, 24> digits{};
+  auto begin = digits.end();
+  do {
+    *--begin = static_cast<char>('0' + number % 10);
+    number /= 10;
+  } while (number > 0);
+  return std::copy(begin, digits.end(), to);
+}
+
+// Where the job's process waits, it reads signals by a SignalQueue. This is for those that arrive
+// elsewhere, such as during its start: the exit code of a job that was cancelled is not unknown.
+// Calls only functions that are safe in a signal handler.
+void record_signal(int number) {
+  if (::getpid() != handled.process) {  // a child that has not called exec yet
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+    return;
+  }
+  timespec now{};
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  std::array<char, 128> line{};
+  char* end = append_text(line.data(), R"({"event":"finished","code":)");
+  end = append_number(end, 128 + number);
+  end = append_text(end, R"(,"message":"","at_ms":)");
+  end = append_number(end, now.tv_sec * std::int64_t{1'000} + now.tv_nsec / 1'000'000);
+  end = append_text(end, "}\n");
+  const auto written =
+      ::write(handled.events, line.data(), static_cast<std::size_t>(end - line.data()));
+  ::_exit(written < 0 ? 1 : 128 + number);
+}
+
+constexpr std::array kEndSignals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
+
+void record_signals(const NewJobFolder& folder) {
+  handled.process = ::getpid();
+  handled.events = folder.events.get();
+  for (const int number : kEndSignals) {
+    struct sigaction action {};
+    if (::sigaction(number, nullptr, &action) != 0 || action.sa_handler == SIG_IGN) continue;
+    action = {};
+    action.sa_handler = record_signal;
+    ::sigaction(number, &action, nullptr);
+  }
+}
+
+void block_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int number : kEndSignals) ::sigaddset(&set, number);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
 // Leaves the session of the user's terminal, whose end would send SIGHUP.
 void leave_session(const NewJobFolder& folder) {
   ::setsid();
@@ -63,13 +129,23 @@ void leave_session(const NewJobFolder& folder) {
   ::dup2(folder.output.get(), STDERR_FILENO);
 }
 
-// What the process that the user started prints.
-void show_job(const NewJobFolder& folder) {
-  print(folder.spec.id + "\n");
-  std::fflush(stdout);
+// What the process that the user started prints. Returns its exit code: a script that cannot read
+// the id must not go on as if it had it, though the job runs.
+int show_job(const NewJobFolder& folder) {
+  const std::string& id = folder.spec.id;
+  print(id + "\n");
+  const bool is_printed = std::fflush(stdout) == 0;
+  const int reason = errno;
   print_message(
-      fmt::format("job {0} runs detached; its output: {1} (to follow it: berth logs -f {0})",
-                  folder.spec.id, shell_quote(folder.path + "/output")));
+      fmt::format("job {0} runs detached; its output: {1} (to follow it: berth logs -f {0})", id,
+                  shell_quote(folder.path + "/output")));
+  if (is_printed) return 0;
+  print_message(
+      fmt::format("the id of job {0} cannot be written to stdout ({1}), but the job runs; to end "
+                  "it: berth cancel {0}",
+                  id, std::strerror(reason)));
+  std::clearerr(stdout);  // it is reported
+  return exit_code(ErrorKind::io);
 }
 
 // What a job wrote that ended before it was in the queue: why it was refused.
@@ -92,14 +168,12 @@ bool wait_until_ready(int pipe) {
 int finish_parent(NewJobFolder folder, UniqueFd ready) {
   folder.alive.reset();  // from here on, only the child has the lock
   if (wait_until_ready(ready.get())) {
-    show_job(folder);
-    return 0;
+    return show_job(folder);
   }
   const auto job = find_job(folder.spec.id);
   const auto finish = job ? job->finish : std::nullopt;
   if (finish && finish->message.empty()) {  // it was so quick that it has ended
-    show_job(folder);
-    return 0;
+    return show_job(folder);
   }
   print_error(read_refusal(folder.path));
   if (!finish)
@@ -198,7 +272,6 @@ JobSpec make_job_spec(JobKind kind, std::vector<std::string> command, std::strin
 }
 
 Result<int> run_detached(JobSpec spec, const std::function<Result<int>(JobRecorder&)>& body) {
-  remove_expired_jobs();
   NewJobFolder folder = TRY(make_job_folder(std::move(spec)));
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
@@ -224,16 +297,19 @@ Result<int> run_detached(JobSpec spec, const std::function<Result<int>(JobRecord
   }
   reading.reset();
   leave_session(folder);
+  record_signals(folder);
   ::setenv("BERTH_JOB", folder.spec.id.c_str(), 1);
   ::setenv("PYTHONUNBUFFERED", "1", 0);  // so that `berth logs -f` shows output as it is written
   JobRecorder recorder(std::move(folder), std::move(writing));
   auto result = body(recorder);
   recorder.keep_ready_until_exit();
+  block_signals();  // the end is recorded once
   if (result) {
     recorder.write_finished(*result, "");
   } else {
     recorder.write_finished(exit_code(result.error().kind), result.error().message);
   }
+  remove_expired_jobs();  // reads all folders, so not while the user waits
   return result;
 }
 

@@ -16,10 +16,10 @@
 
 namespace berth {
 
-// A job to end: a lease, a detached job, or both.
+// A job to end: a lease, a detached job, or both. A batch has several leases.
 struct JobToEnd {
   std::string id;
-  std::optional<Record> lease{};
+  std::vector<Record> leases{};
   std::optional<DetachedJob> detached{};
 };
 

@@ -424,7 +424,8 @@ Result<void> read_other_clients(const HarbourLocation& where, const JobListOptio
 std::set<std::string> find_held_jobs(const std::vector<DetachedJob>& jobs) {
   std::set<std::string> held;
   for (const DetachedJob& job : jobs) {
-    if (!job.is_alive && !job.finish && open_held_bell(job)) held.insert(job.spec.id);
+    if (!job.is_alive && !job.finish && open_held_bell(job).counts_as_alive())
+      held.insert(job.spec.id);
   }
   return held;
 }

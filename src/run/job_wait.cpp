@@ -182,7 +182,7 @@ UniqueFd open_job_process(const DetachedJob& job) {
   return open_recorded_process(*job.process);
 }
 
-UniqueFd open_held_bell(const DetachedJob& job) {
+PeerBell open_held_bell(const DetachedJob& job) {
   if (!is_on_this_host(job.spec) || job.spec.harbour.empty()) return {};
   const auto harbour = Harbour::open_existing(local_harbour(job.spec));
   if (!harbour || !*harbour) return {};
@@ -192,14 +192,15 @@ UniqueFd open_held_bell(const DetachedJob& job) {
   for (const JobGrant& grant : job.grants) ids.push_back(grant.lease);
   for (const std::string& id : ids) {
     auto bell = open_bell((*harbour)->directory(), id, ::geteuid());
-    if (bell && bell->write_end) return std::move(bell->write_end);
+    if (!bell) return {PeerBell::State::unknown, {}, bell.error().message};
+    if (bell->counts_as_alive()) return std::move(*bell);
   }
   return {};
 }
 
 std::optional<JobOutcome> find_outcome(const DetachedJob& job) {
   if (job.finish) return JobOutcome{job.finish->code, job.finish->message};
-  if (job.is_alive || open_held_bell(job)) return std::nullopt;
+  if (job.is_alive || open_held_bell(job).counts_as_alive()) return std::nullopt;
   return JobOutcome{std::nullopt, kKilled};
 }
 
@@ -222,6 +223,12 @@ void JobWatch::watch(UniqueFd handle, short events, std::optional<milliseconds> 
   interval_ = interval;
 }
 
+void JobWatch::watch_bell(PeerBell bell) {
+  const bool can_watch = static_cast<bool>(bell.write_end);
+  // POLLERR, at the death of the last holder, is always reported.
+  watch(std::move(bell.write_end), 0, can_watch ? std::nullopt : std::optional(kCheckInterval));
+}
+
 Result<std::optional<JobOutcome>> JobWatch::check() {
   if (outcome_) return outcome_;
   auto outcome = detached_ ? check_detached() : check_harbour();
@@ -240,11 +247,12 @@ Result<std::optional<JobOutcome>> JobWatch::check_detached() {
     if (!job) return JobOutcome{std::nullopt, "its folder was removed"};
     if (job->finish) return find_outcome(*job);
     if (!job->is_alive) {
-      UniqueFd bell = open_held_bell(*job);
+      PeerBell bell = open_held_bell(*job);
+      const bool is_held = bell.counts_as_alive();
       // The other host may have recorded how the job ended. A ticket without its process leaves.
-      if (!bell && !job->spec.remote_hosts.empty()) return check_harbour(false);
-      if (!bell) return JobOutcome{std::nullopt, kKilled};
-      watch(std::move(bell), 0, std::nullopt);  // POLLERR is always reported
+      if (!is_held && !job->spec.remote_hosts.empty()) return check_harbour(false);
+      if (!is_held) return JobOutcome{std::nullopt, kKilled};
+      watch_bell(std::move(bell));
       return std::nullopt;
     }
     if (UniqueFd process = open_job_process(*job)) {
@@ -277,9 +285,7 @@ Result<std::optional<JobOutcome>> JobWatch::check_harbour(bool with_tickets) {
     process_ = open_process(client.record->pid);
   }
   record_ = std::move(client.record);
-  const bool can_watch = static_cast<bool>(client.bell.write_end);
-  watch(std::move(client.bell.write_end), 0,
-        can_watch ? std::nullopt : std::optional(kCheckInterval));
+  watch_bell(std::move(client.bell));
   return std::nullopt;
 }
 

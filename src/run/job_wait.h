@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "base/unique_fd.h"
+#include "harbour/bell.h"
 #include "harbour/record.h"
 #include "run/job_folder.h"
 
@@ -44,9 +45,9 @@ int exit_code(const std::vector<JobOutcome>& outcomes);
 // runs on another host or in another PID namespace.
 UniqueFd open_job_process(const DetachedJob& job);
 
-// The write end of the bell of a lease that processes of the job hold, after its berth process was
-// killed. The bell has POLLERR when the last of them has ended. Empty: no process holds a lease.
-UniqueFd open_held_bell(const DetachedJob& job);
+// The bell of a lease that processes of the job hold, after its berth process was killed. Its write
+// end has POLLERR when the last of them has ended. State::dead: no process holds a lease.
+PeerBell open_held_bell(const DetachedJob& job);
 
 // What became of a detached job; nullopt: it has not ended.
 std::optional<JobOutcome> find_outcome(const DetachedJob& job);
@@ -70,6 +71,7 @@ class JobWatch {
   using Clock = std::chrono::steady_clock;
 
   explicit JobWatch(std::string id) : id_(std::move(id)) {}
+  void watch_bell(PeerBell bell);
   void watch(UniqueFd handle, short events, std::optional<std::chrono::milliseconds> interval);
   Result<std::optional<JobOutcome>> check_detached();
   // Without `with_tickets`, a ticket on another host does not count.

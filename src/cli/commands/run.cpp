@@ -289,6 +289,7 @@ Result<int> run_job(const RunCommandOptions& options, const std::vector<std::str
     const bool again = end.ran && !end.interrupted && end.exit_class == ExitClass::out_of_memory &&
                        retries_left > 0 && raise_memory_request(request, end, retries_left == 1);
     if (again) continue;
+    if (recorder.is_active()) signals.keep_blocked();  // it still has to record the exit code
     if (retries_left > 0 && may_be_out_of_memory(end)) {
       print_message(
           "the job failed; out-of-memory can only be detected when stderr is a file, so "

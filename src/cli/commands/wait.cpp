@@ -14,6 +14,7 @@
 #include "base/quantity.h"
 #include "base/signals.h"
 #include "base/terminal.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "run/job_wait.h"
 
@@ -46,10 +47,19 @@ Json outcome_json(const std::string& id, const JobOutcome& outcome) {
           {"reason", outcome.why.empty() ? Json(nullptr) : Json(outcome.why)}};
 }
 
-// The exit code if the wait ended before the job: a signal, or the time limit.
+std::string describe_jobs(std::span<const JobWatch> jobs) {
+  return fmt::format("{} {}", jobs.size() == 1 ? "job" : "jobs",
+                     join_text(jobs, ", ", &JobWatch::id));
+}
+
+// The exit code if the wait ended before the jobs: a signal, or the time limit.
 Result<int> give_up(SignalQueue& signals, const WaitCommandOptions& options,
                     std::span<const JobWatch> left) {
-  if (const auto signal = signals.next()) return 128 + static_cast<int>(signal->ssi_signo);
+  if (const auto signal = signals.next()) {
+    print_message(fmt::format("the wait was interrupted; {} {} on", describe_jobs(left),
+                              left.size() == 1 ? "goes" : "go"));
+    return 128 + static_cast<int>(signal->ssi_signo);
+  }
   return fail(ErrorKind::not_granted,
               fmt::format("wait: job {} has not ended within {}", left.front().id(),
                           format_duration(*options.timeout)));
