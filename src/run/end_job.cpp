@@ -5,7 +5,9 @@
 #include <cerrno>
 #include <csignal>
 #include <fmt/format.h>
+#include <map>
 #include <poll.h>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -28,7 +30,7 @@ constexpr std::chrono::seconds kKillTime(3);
 constexpr std::chrono::milliseconds kCheckInterval(100);
 
 struct JobProcesses {
-  UniqueFd berth;                // the job's berth process; empty if it is gone
+  UniqueFd berth;                // the job's berth process, or the adopted one; empty if gone
   std::vector<UniqueFd> others;  // all other processes that are visible
 };
 
@@ -55,8 +57,56 @@ bool is_job_process(const JobToEnd& job, pid_t pid, pid_t session) {
   return stat && stat->session == session;
 }
 
+bool is_adopted(const JobToEnd& job) {
+  return job.lease && job.lease->adopted_start;
+}
+
+// The processes that descend from `ancestor`, as /proc shows them now.
+std::set<pid_t> find_descendants(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t pid : list_processes()) {
+    if (const auto stat = read_process_stat(pid)) children.emplace(stat->parent, pid);
+  }
+  std::set<pid_t> found;
+  std::vector<pid_t> unvisited{ancestor};
+  while (!unvisited.empty()) {
+    const auto [first, last] = children.equal_range(unvisited.back());
+    unvisited.pop_back();
+    for (auto child = first; child != last; ++child) {
+      if (found.insert(child->second).second) unvisited.push_back(child->second);
+    }
+  }
+  return found;
+}
+
+// The record may name any PID: only the process that it was made for is found, and of its
+// descendants those that the lease's owner may signal.
+JobProcesses find_adopted_processes(const Record& lease) {
+  JobProcesses found;
+  if (lease.pid_namespace != pid_namespace()) return found;
+  UniqueFd handle = open_process(lease.pid);
+  const auto stat = read_process_stat(lease.pid);
+  const auto is_signalled = [&](pid_t pid) { return lease.uid == 0 || may_signal(lease.uid, pid); };
+  if (!handle || !stat || stat->start_ticks != lease.adopted_start || !is_signalled(lease.pid))
+    return found;
+  std::map<pid_t, UniqueFd> handles;
+  for (const pid_t pid : find_descendants(lease.pid)) {
+    if (pid != ::getpid()) handles.emplace(pid, open_process(pid));
+  }
+  for (const pid_t pid : find_descendants(lease.pid)) {
+    const auto opened = handles.find(pid);
+    if (opened != handles.end() && opened->second && is_signalled(pid))
+      found.others.push_back(std::move(opened->second));
+  }
+  // Its PID meant this process above only if it still runs.
+  if (has_ended(handle)) return {};
+  found.berth = std::move(handle);
+  return found;
+}
+
 // Handles are opened first and checked then: the PID of a handle cannot be reused.
 JobProcesses find_processes(const JobToEnd& job) {
+  if (is_adopted(job)) return find_adopted_processes(*job.lease);
   JobProcesses found;
   pid_t berth = 0;
   pid_t session = 0;
@@ -144,6 +194,8 @@ void terminate(EndAttempt& attempt) {
 
 void kill_processes(const EndAttempt& attempt, bool with_berth) {
   const JobProcesses processes = find_processes(*attempt.job);
+  // An adopted process has nothing to record, and could start others in the place of those killed.
+  if (is_adopted(*attempt.job) && processes.berth) send_signal(processes.berth, SIGKILL);
   for (const UniqueFd& process : processes.others) send_signal(process, SIGKILL);
   if (with_berth && processes.berth) send_signal(processes.berth, SIGKILL);
 }

@@ -28,9 +28,10 @@ std::string format_remaining_leases(const std::vector<Record>& leases, const std
     const auto& uuids = lease.uuids;
     if (!lease.holds_all_gpus && std::find(uuids.begin(), uuids.end(), uuid) == uuids.end())
       continue;
-    text += fmt::format(
-        "; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
-        lease.holder == HolderKind::job ? "its job ends" : "its shell ends or releases it");
+    text += fmt::format("; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
+                        lease.adopted_start               ? "its process ends"
+                        : lease.holder == HolderKind::job ? "its job ends"
+                                                          : "its shell ends or releases it");
   }
   return text;
 }
