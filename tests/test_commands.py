@@ -171,7 +171,7 @@ def test_status_says_a_lease_of_several_gpus_once(server):
     assert [bool(re.search(r"\bGPU \d", line)) for line in shown.splitlines() if job.lease in line] == [False, True, True]
     [first, *_] = [gpu for gpu in server.status()["gpus"] if gpu["leases"]]
     [lease] = first["leases"]
-    assert list(lease) == ["id", "user", "pid", "holder", "command", "label", "since", "ends", "ends_source", "overdue",
+    assert list(lease) == ["id", "user", "pid", "holder", "adopted", "command", "label", "since", "ends", "ends_source", "overdue",
                            "exclusive", "memory_mib", "job", "idle_s", "problem"]
     assert (lease["ends"], lease["ends_source"], lease["overdue"]) == (None, None, False)
     assert (lease["user"], lease["pid"], lease["exclusive"], lease["memory_mib"]) == ("root", job.pid, True, None)

@@ -239,7 +239,7 @@ class Stage:
 
     def prepare_use(self, rest):
         gpu, _, flags = rest.partition(" ")
-        self.server.start_job(*shlex.split(flags), gpu=gpu)
+        self.server.env["PROCESS"] = str(self.server.start_job(*shlex.split(flags), gpu=gpu).pid)
 
     def prepare_write(self, rest):
         name, _, text = rest.partition(" ")
@@ -339,8 +339,9 @@ class Stage:
             text = re.sub(rf"\b{port}\b", name, text)
         # A lease that began and ended within the command.
         text = re.sub(r"\blease [a-z0-9]{8}(?= is released|, which has|: \d)", "lease ID", text)
+        text = re.sub(r"\bjob [a-z0-9]{8}(?= has ended\n| is unknown: Berth)", "job ID", text)
         text = re.sub(r"(?<=until: berth release )[a-z0-9]{8}\b", "ID", text)
-        text = re.sub(r"\b(pid|kill|kill -CONT|ps -fp|inode)( \d+)+", r"\1 N", text)
+        text = re.sub(r"\b(pid|PID|process|adopt|kill|kill -CONT|ps -fp|inode)( \d+)+", r"\1 N", text)
         text = re.sub(r"(?<!-)\b(for|waiting|waits|after|since) <?\d+(?:\.\d+)?(?:ms|s|m|h|d)(?: \d+(?:s|m|h))?", r"\1 TIME", text)
         text = re.sub(r"\b(in|of) \d+(?:\.\d+)?(?:ms|s)\b", r"\1 TIME", text)
         text = re.sub(r"\d+(?:\.\d+)?(?:ms|s) of GPU time", "TIME of GPU time", text)

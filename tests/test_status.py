@@ -300,7 +300,7 @@ def test_a_lease_that_cannot_be_read_has_no_times(server, jobs):
     [record] = server.harbour.glob("lease-*")
     record.write_text("nonsense")
     [lease] = server.status()["gpus"][0]["leases"]
-    unknown = ("pid", "holder", "command", "label", "since", "ends", "memory_mib", "job", "idle_s")
+    unknown = ("pid", "holder", "adopted", "command", "label", "since", "ends", "memory_mib", "job", "idle_s")
     assert {key: lease[key] for key in unknown} == dict.fromkeys(unknown)
     assert lease["problem"] and lease["exclusive"]
     for flags in ((), ("-v",)):

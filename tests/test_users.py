@@ -406,7 +406,7 @@ def absurd(harbour, uuid):
     files = []
     numbers = iter(ids("q", 10_000))
     for key in ["version", "id", "state", "uid", "pid", "pid_namespace", "holder", "command", "label", "since_ms", "request",
-                "gpus", "granted_ms", "within"]:
+                "gpus", "granted_ms", "within", "adopted_start"]:
         for value in [*NUMBERS, "\u202e\x1b[31m", "x" * 5000, ...]:
             lease, ticket = next(numbers), next(numbers)
             if key != "gpus":

@@ -6,7 +6,7 @@
 /** @typedef {"announced"|"estimated"} EndSource */
 /**
  * A lease whose record cannot be read has neither pid, holder, command, label nor since.
- * @typedef {{id: string, user: string, pid: number|null, holder: "job"|"shell"|null, command: string|null, label: string|null,
+ * @typedef {{id: string, user: string, pid: number|null, holder: "job"|"shell"|null, adopted: boolean|null, command: string|null, label: string|null,
  *   since: string|null, ends: string|null, ends_source: EndSource|null, overdue: boolean, exclusive: boolean,
  *   memory_mib: number|null, job: string|null, idle_s: number|null, problem: string|null}} Lease
  */

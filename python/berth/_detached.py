@@ -65,7 +65,7 @@ class JobStatus:
     queue_hosts: tuple[str, ...]
     """Of a waiting job: the hosts in whose queues it is."""
     kind: str
-    """"run", "batch", or "shell": a lease of `berth acquire`."""
+    """"run", "batch", "shell" (a lease of `berth acquire`) or "adopted" (of `berth adopt`)."""
     detached: bool
     """Whether it was started by `berth.submit` or with `-d`. Always False for jobs of other users."""
     state: str

@@ -136,6 +136,10 @@ bool EntryReader::read_member(JsonCursor& in, std::string_view key) {
   if (key == "ended_ms") return read_required_time(in, view_.ended_ms, kEnded);
   if (key == "ending") return read_ending(in);
   if (key == "idle_ms") return read_idle(in);
+  if (key == "adopted") {
+    view_.adopted = in.peek() == 't';
+    return in.skip_value();
+  }
   if (key == "host") return read_optional_text(in, view_.host);
   if (key == "user") return read_optional_text(in, view_.user);
   if (key == "job_id") return read_optional_text(in, view_.job_id);
@@ -203,6 +207,7 @@ bool EntryReader::read_canonical(JsonCursor& in) {
   if (in.consume_literal(",\"user\":") && !in.read_string(view_.user)) return false;
   if (in.consume_literal(",\"job_id\":") && !in.read_string(view_.job_id)) return false;
   if (in.consume_literal(",\"job_host\":") && !in.read_string(view_.job_host)) return false;
+  view_.adopted = in.consume_literal(",\"adopted\":true");
   view_.code = code.value_or(0);
   fields_read_ |= kId | kCommand | kLabel | kParentLease | kGpus;
   return in.consume_literal("}") && in.at_end() && fields_read_ == kAllFields;
@@ -261,6 +266,7 @@ EntryView make_entry_view(const HistoryEntry& entry) {
   view.ending = entry.ending;
   view.code = entry.code;
   if (entry.idle) view.idle_ms = entry.idle->count();
+  view.adopted = entry.adopted;
   view.host = entry.host;
   view.user = entry.user;
   view.job_id = entry.job_id;
@@ -288,6 +294,7 @@ HistoryEntry make_entry(const EntryView& view) {
   entry.ending = view.ending;
   entry.code = view.code;
   if (view.idle_ms) entry.idle = milliseconds(*view.idle_ms);
+  entry.adopted = view.adopted;
   entry.host = view.host;
   entry.user = view.user;
   entry.job_id = view.job_id;

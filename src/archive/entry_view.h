@@ -41,6 +41,7 @@ struct EntryView {
   Ending ending = Ending::running;
   int code = 0;
   std::optional<std::int64_t> idle_ms;
+  bool adopted = false;
   std::string_view host{};
   std::string_view user{};
   std::string_view job_id{};

@@ -53,6 +53,7 @@ class ReferenceReader {
     auto idle = number(in, "idle_ms", std::numeric_limits<std::int64_t>::max());
     if (idle) idle = std::min(*idle, kLatest);
     out["idle_ms"] = or_null(idle);
+    out["adopted"] = in.contains("adopted") && in["adopted"] == true;
     return out;
   }
 
@@ -99,6 +100,7 @@ std::optional<Reference> read_as_json(EntryReader& reader, const std::string& li
   out["memory"] = view->memory ? Reference(*view->memory) : Reference(nullptr);
   out["code"] = view->code;
   out["idle_ms"] = view->idle_ms ? Reference(*view->idle_ms) : Reference(nullptr);
+  out["adopted"] = view->adopted;
   return out;
 }
 

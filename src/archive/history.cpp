@@ -233,6 +233,7 @@ std::string serialize_entry(const HistoryEntry& entry) {
   if (!entry.job_id.empty()) line["job_id"] = truncate_utf8(entry.job_id, EntryLimits::kIdBytes);
   if (!entry.job_host.empty())
     line["job_host"] = truncate_utf8(entry.job_host, EntryLimits::kUserBytes);
+  if (entry.adopted) line["adopted"] = true;
   return to_utf8_json(line);
 }
 

@@ -67,6 +67,7 @@ struct HistoryEntry {
   Ending ending = Ending::running;
   int code = 0;                                   // the exit code or signal
   std::optional<std::chrono::milliseconds> idle;  // how long none of its GPUs was utilized
+  bool adopted = false;  // the lease was made for a process that ran already ('berth adopt')
   // In a history of several hosts: the host, and the name of `uid` there. Else empty.
   std::string host{};
   std::string user{};

@@ -45,7 +45,7 @@ constexpr std::array kCommandSynonyms{
     CommandSynonym{"diagnose", "doctor"},  CommandSynonym{"install", "setup"},
     CommandSynonym{"init", "setup"},       CommandSynonym{"version", "--version"},
     CommandSynonym{"fg", "attach"},        CommandSynonym{"settings", "config"},
-    CommandSynonym{"configure", "config"},
+    CommandSynonym{"configure", "config"}, CommandSynonym{"claim", "adopt"},
 };
 
 std::string suggest_command(std::string_view name) {
@@ -72,6 +72,8 @@ std::span<const Command> commands() {
               define_batch, true, false, TrailingCommand::list_after_dashes},
       Command{jobs, "acquire", "Lease GPUs for the calling shell or script", define_acquire, true,
               true, TrailingCommand::none, acquire_failure_output},
+      Command{jobs, "adopt", "Lease the GPUs that a process of yours uses already", define_adopt,
+              true},
       Command{jobs, "jobs", "Show your jobs: waiting, running and ended", define_jobs, true},
       Command{jobs, "logs", "Print the output of a detached job", define_logs, true},
       Command{jobs, "wait", "Wait until jobs end, and exit with their exit code", define_wait,

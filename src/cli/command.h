@@ -80,6 +80,7 @@ Action define_run(Flags& command, const CommandContext& context);
 Action define_batch(Flags& command, const CommandContext& context);
 Action define_acquire(Flags& command, const CommandContext& context);
 std::string acquire_failure_output(int code, std::span<const char* const> words);
+Action define_adopt(Flags& command, const CommandContext& context);
 Action define_jobs(Flags& command, const CommandContext& context);
 Action define_logs(Flags& command, const CommandContext& context);
 Action define_wait(Flags& command, const CommandContext& context);

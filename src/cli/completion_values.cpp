@@ -22,6 +22,7 @@
 #include "profile/profile_store.h"
 #include "run/job_list.h"
 #include "run/notify.h"
+#include "status/attribution.h"
 
 namespace berth {
 namespace {
@@ -94,6 +95,21 @@ CompletionWords list_shell_leases() {
   std::vector<Record> leases = read_records().leases;
   std::erase_if(leases, [](const Record& lease) { return lease.holder != HolderKind::shell; });
   return own_ids(leases);
+}
+
+// The processes of the user that use a GPU without a lease.
+CompletionWords list_own_strangers() {
+  const std::vector<Record> leases = read_records().leases;
+  CompletionWords words;
+  std::set<std::int64_t> known;
+  for (const Gpu& gpu : read_gpus()) {
+    for (const AttributedProcess& one : attribute_processes(gpu, leases)) {
+      if (one.is_stranger() && one.process.uid == ::geteuid() &&
+          known.insert(one.process.pid).second)
+        words.push_back({fmt::format("{}", one.process.pid), one.process.name.value_or("")});
+    }
+  }
+  return words;
 }
 
 // The ids of the user's jobs that `filter` accepts, with their state: "running, python train.py".
@@ -228,6 +244,7 @@ constexpr std::array kSources{
     SourceEntry{"undrain", "GPU", {list, list_drained_gpus}},
     SourceEntry{"", "GPU", {list, list_gpus}},
     SourceEntry{"", "--gpu", {list, list_gpus}},
+    SourceEntry{"adopt", "PID", {word, list_own_strangers}},
     SourceEntry{"logs", "ID", {word, list_detached_jobs}},
     SourceEntry{"attach", "ID", {word, list_detached_jobs}},
     SourceEntry{"cancel", "ID", {word, list_active_jobs}},
@@ -243,6 +260,7 @@ constexpr std::array kSources{
     SourceEntry{"", "--host", {word, list_history_hosts}},
     SourceEntry{"help", "COMMAND", {word, list_commands}},
     SourceEntry{"profile", "--mem", {}},
+    SourceEntry{"adopt", "--mem", {}},
     SourceEntry{"", "--mem", {word, list_memory_words}},
     SourceEntry{"", "--since", {word, list_times}},
     SourceEntry{"", "--notify", {word, list_notify_words}},

@@ -193,6 +193,7 @@ std::string format_record(const Record& record) {
     json["granted_ms"] = to_ms(record.granted);
     if (record.epoch > 0) json["epoch"] = record.epoch;
     if (record.sampled) json["sampled"] = true;
+    if (record.adopted_start) json["adopted_start"] = *record.adopted_start;
   }
   return to_sorted_json(json) + "\n";
 }
@@ -241,6 +242,7 @@ Result<Record> parse_record(std::string_view text) {
   record.job_host = fields.text("job_host", kMaxLabelLength).value_or("");
   record.file_number = fields.number("order");
   record.epoch = fields.number("epoch").value_or(0);
+  record.adopted_start = fields.number("adopted_start");
   const Json* request = json.find("request");
   record.request = parse_request(request == nullptr ? Json() : *request, problem);
   if (record.version == 0) problem = "its 'version' is not valid";

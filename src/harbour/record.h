@@ -58,9 +58,12 @@ struct Record {
   // Only for a lease:
   std::vector<std::string> uuids;  // the GPUs
   TimePoint granted;
-  std::uint64_t epoch = 0;      // see Transaction::next_epoch()
-  bool sampled = false;         // the holder touches the record's file while its GPUs are used
-  TimePoint last_used;          // the time of the last touch, or of the grant
+  std::uint64_t epoch = 0;  // see Transaction::next_epoch()
+  bool sampled = false;     // the holder touches the record's file while its GPUs are used
+  TimePoint last_used;      // the time of the last touch, or of the grant
+  // Set: the process `pid` ran before the lease was made for it ('berth adopt'). When it was
+  // started, in clock ticks since the host started: with the PID, this identifies the process.
+  std::optional<std::uint64_t> adopted_start;
   bool holds_all_gpus = false;  // the GPUs cannot be read, so the lease counts as holding all
   // Why the record cannot be read completely although the holder lives (see parse_damaged_lease()).
   std::string problem{};

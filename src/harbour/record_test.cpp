@@ -22,6 +22,7 @@ Record make_full_record() {
   record.uuids = {"GPU-1", "GPU-2"};
   record.granted = TimePoint(std::chrono::milliseconds(1'763'248'000'456));
   record.time_is_estimated = true;
+  record.adopted_start = 8'123'456;
   Request& request = record.request;
   request.count = 2;
   request.memory = gib(8);
@@ -45,6 +46,7 @@ TEST(Record, a_formatted_record_is_parsed_back) {
   EXPECT_EQ(read->request.uuids, record.request.uuids);
   EXPECT_EQ(read->request.time, record.request.time);
   EXPECT_TRUE(read->time_is_estimated);
+  EXPECT_EQ(read->adopted_start, record.adopted_start);
   EXPECT_EQ(read->expected_end(), record.granted + std::chrono::hours(4));
 }
 

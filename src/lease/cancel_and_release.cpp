@@ -340,6 +340,7 @@ Result<std::vector<Record>> release_current_lease(pid_t shell) {
     return release_selected_leases(std::move(locked), std::move(selection));
   }
   std::vector<Record> own = TRY(find_own_shell_leases(locked));
+  std::erase_if(own, [](const Record& lease) { return lease.adopted_start.has_value(); });
   if (own.empty()) {
     return fail(ErrorKind::usage, "your shells hold no lease; 'berth status' lists all leases");
   }

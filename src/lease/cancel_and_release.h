@@ -40,7 +40,8 @@ Result<std::vector<Record>> release_own_leases(const std::function<bool(const Re
 
 // Releases the lease that BERTH_LEASE names, or nothing if that lease has ended. Without
 // BERTH_LEASE, releases the lease of the process `shell`, or the only lease of this user's shells
-// if `shell` has none; ErrorKind::usage if there is not exactly one.
+// if `shell` has none; ErrorKind::usage if there is not exactly one. Leases of adopted processes do
+// not count: they are not the shell's.
 Result<std::vector<Record>> release_current_lease(pid_t shell);
 
 }  // namespace berth

@@ -198,6 +198,7 @@ HistoryEntry make_history_entry(const Record& lease, const std::vector<Gpu>& gpu
   entry.ending = ending;
   entry.code = code;
   entry.idle = usage.idle;
+  entry.adopted = lease.adopted_start.has_value();
   return entry;
 }
 

@@ -122,7 +122,7 @@ void add_record(Targets& targets, const Record& record, bool is_ticket) {
   if (is_ticket) {
     targets.in_order.push_back({record.id, CancelKind::ticket});
     targets.tickets.push_back(record.id);
-  } else if (record.holder == HolderKind::shell) {
+  } else if (record.holder == HolderKind::shell && !record.adopted_start) {
     targets.in_order.push_back({record.id, CancelKind::shell_lease});
     targets.shell_leases.push_back(record.id);
   } else {

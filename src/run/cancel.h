@@ -1,6 +1,6 @@
 // `berth cancel`: finds what the user wants to end, and ends it, whatever it is: a waiting ticket
-// leaves the queue, the lease of a shell is released, a running job gets SIGTERM and, after a grace
-// time, SIGKILL.
+// leaves the queue, the lease of a shell is released, a running job (or the process that a lease
+// adopted) gets SIGTERM and, after a grace time, SIGKILL.
 #pragma once
 
 #include <chrono>

@@ -6,7 +6,9 @@
 #include <csignal>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <map>
 #include <poll.h>
+#include <set>
 #include <unistd.h>
 #include <utility>
 
@@ -32,7 +34,7 @@ constexpr std::chrono::milliseconds kCheckInterval(100);
 constexpr std::chrono::seconds kMaxSearchTime(10);
 
 struct JobProcesses {
-  UniqueFd berth;                // the job's berth process; empty if it is gone
+  UniqueFd berth;                // the job's berth process, or the adopted one; empty if gone
   std::vector<UniqueFd> others;  // all other processes that are visible
 };
 
@@ -61,6 +63,53 @@ uid_t owner_of(const JobToEnd& job) {
   return job.leases.empty() ? ::geteuid() : job.leases.front().uid;
 }
 
+bool is_adopted(const JobToEnd& job) {
+  return job.leases.size() == 1 && job.leases.front().adopted_start;
+}
+
+// The processes that descend from `ancestor`, as /proc shows them now.
+std::set<pid_t> find_descendants(pid_t ancestor) {
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t pid : list_processes()) {
+    if (const auto stat = read_process_stat(pid)) children.emplace(stat->parent, pid);
+  }
+  std::set<pid_t> found;
+  std::vector<pid_t> unvisited{ancestor};
+  while (!unvisited.empty()) {
+    const auto [first, last] = children.equal_range(unvisited.back());
+    unvisited.pop_back();
+    for (auto child = first; child != last; ++child) {
+      if (found.insert(child->second).second) unvisited.push_back(child->second);
+    }
+  }
+  return found;
+}
+
+// The record may name any PID: only the process that it was made for is found, and of its
+// descendants those that the lease's owner may signal.
+JobProcesses find_adopted_processes(const Record& lease) {
+  JobProcesses found;
+  if (lease.pid_namespace != pid_namespace()) return found;
+  UniqueFd handle = open_process(lease.pid);
+  const auto stat = read_process_stat(lease.pid);
+  const auto is_signalled = [&](pid_t pid) { return read_signal_uids(pid).permit(lease.uid); };
+  if (!handle || !stat || stat->start_ticks != lease.adopted_start || !is_signalled(lease.pid))
+    return found;
+  std::map<pid_t, UniqueFd> handles;
+  for (const pid_t pid : find_descendants(lease.pid)) {
+    if (pid != ::getpid()) handles.emplace(pid, open_process(pid));
+  }
+  for (const pid_t pid : find_descendants(lease.pid)) {
+    const auto opened = handles.find(pid);
+    if (opened != handles.end() && opened->second && is_signalled(pid))
+      found.others.push_back(std::move(opened->second));
+  }
+  // Its PID meant this process above only if it still runs.
+  if (has_ended(handle)) return {};
+  found.berth = std::move(handle);
+  return found;
+}
+
 // Finds the processes of several jobs. Each process of the host is read once, however many jobs
 // there are.
 class ProcessSearch {
@@ -76,6 +125,11 @@ class ProcessSearch {
   // If `berth_suffices`, other processes are searched only for jobs whose berth process is gone.
   std::vector<JobProcesses> run(bool berth_suffices) {
     for (Search& search : searches_) {
+      if (is_adopted(*search.job)) {
+        search.found = find_adopted_processes(search.job->leases.front());
+        search.is_complete = true;
+        continue;
+      }
       find_berth(search);
       search.is_complete = berth_suffices && search.found.berth;
     }
@@ -224,7 +278,9 @@ void terminate(const EndWatch& watch, EndAttempt& attempt, const JobProcesses& p
   if (refused) attempt.result = JobEndResult::refused;
 }
 
-void kill_processes(const JobProcesses& processes, bool with_berth) {
+void kill_processes(const JobToEnd& job, const JobProcesses& processes, bool with_berth) {
+  // An adopted process has nothing to record, and could start others in the place of those killed.
+  if (is_adopted(job) && processes.berth) send_signal(processes.berth, SIGKILL);
   for (const UniqueFd& process : processes.others) send_signal(process, SIGKILL);
   if (with_berth && processes.berth) send_signal(processes.berth, SIGKILL);
 }
@@ -244,8 +300,8 @@ std::vector<JobEndResult> end_jobs(const std::vector<JobToEnd>& jobs,
   wait_for_ends(watch, attempts, Clock::now() + grace, JobEndResult::ended);
   for (const bool with_berth : {false, true}) {
     for_each_left(attempts, false,
-                  [&](const EndAttempt& /*attempt*/, const JobProcesses& processes) {
-                    kill_processes(processes, with_berth);
+                  [&](const EndAttempt& attempt, const JobProcesses& processes) {
+                    kill_processes(*attempt.job, processes, with_berth);
                   });
     wait_for_ends(watch, attempts, Clock::now() + (with_berth ? kKillTime : kRecordTime),
                   JobEndResult::killed);

@@ -3,7 +3,8 @@
 // The processes of a job are those that hold the bell of its lease, and for a detached job those of
 // its session. The berth process of the job gets the first signal and passes it on, as it does for
 // a signal of the terminal; so it records how the job ended. If that process is gone, the others
-// get the signal themselves.
+// get the signal themselves. Of an adopted lease, they are the process that it was made for and the
+// descendants of that process: the bell is held by the keeper, which ends after them.
 #pragma once
 
 #include <chrono>

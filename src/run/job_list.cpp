@@ -272,6 +272,7 @@ class JobMerger {
     info.user = user_name(record.uid);
     info.is_own = is_own(record);
     info.origin = record.holder == HolderKind::shell ? JobOrigin::shell : JobOrigin::run;
+    if (record.adopted_start) info.origin = JobOrigin::adopted;
     info.command = record.command;
     info.label = record.label;
     info.submitted = record.since;
@@ -312,6 +313,7 @@ class JobMerger {
     info.reason.clear();
     info.is_released = entry.ending == Ending::released;
     if (info.is_released) info.origin = JobOrigin::shell;
+    if (entry.adopted) info.origin = JobOrigin::adopted;
     if (entry.ending == Ending::exited) info.exit_code = entry.code;
     if (entry.ending == Ending::killed) info.exit_code = 128 + entry.code;
   }
@@ -473,6 +475,8 @@ const char* origin_name(JobOrigin origin) {
       return "batch";
     case JobOrigin::shell:
       return "shell";
+    case JobOrigin::adopted:
+      return "adopted";
   }
   return "";
 }

@@ -28,7 +28,7 @@ enum class JobState : std::uint8_t {
   ended,
 };
 
-enum class JobOrigin : std::uint8_t { run, batch, shell };
+enum class JobOrigin : std::uint8_t { run, batch, shell, adopted };
 
 const char* state_name(JobState state);     // "held"
 const char* origin_name(JobOrigin origin);  // "run"
@@ -53,7 +53,7 @@ struct JobInfo {
   std::optional<TimePoint> expected_start{};
   std::optional<std::size_t> position{};  // in the queue, from 1
   std::optional<int> exit_code{};         // nullopt: it has not ended, has none, or it is unknown
-  bool is_released = false;               // a lease that ended by `berth release` or with its shell
+  bool is_released = false;  // a lease that ended by `berth release` or with its process
   std::string reason{};  // why it waits, why its exit code is unknown, or the error that ended it
   std::optional<BatchCounts> batch{};
   std::string output{};  // the file; empty: Berth does not keep the output

@@ -36,6 +36,8 @@ milliseconds remote_recording_time() {
 }
 constexpr milliseconds kRecordingInterval(50);
 constexpr milliseconds kRemoteRecordingInterval(250);
+constexpr const char* kAdopted =
+    "Berth did not start its process (berth adopt), and only the parent of a process gets its code";
 constexpr const char* kKilled = "its berth process was killed, or the host was restarted";
 
 // Most jobs are recent, and the whole history may be large.
@@ -83,6 +85,7 @@ JobOutcome outcome_of(const HistoryEntry& entry) {
     case Ending::killed:
       return {128 + entry.code, ""};
     case Ending::released:
+      if (entry.adopted) return {std::nullopt, kAdopted};
       return {0, ""};
     case Ending::running:
     case Ending::lost:
@@ -279,9 +282,11 @@ Result<std::optional<JobOutcome>> JobWatch::check_harbour(bool with_tickets) {
   }
   gone_since_.reset();
   remote_host_ = std::move(client.remote_host);
+  // The end of a shell's lease is recorded by its keeper, not by the shell.
+  const bool is_recorder = client.record->holder == HolderKind::job;
   if (!remote_host_.empty()) {
     process_.reset();
-  } else if (!process_ && client.record->pid_namespace == pid_namespace()) {
+  } else if (!process_ && is_recorder && client.record->pid_namespace == pid_namespace()) {
     process_ = open_process(client.record->pid);
   }
   record_ = std::move(client.record);

@@ -13,6 +13,7 @@
 
 #include "base/process.h"
 #include "base/read_file.h"
+#include "base/users.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
@@ -100,27 +101,6 @@ Result<OwnerProcess> find_parent_of_self(std::string_view remedy) {
 
 OwnerProcess resolve_forks(OwnerProcess owner) {
   while (auto origin = find_fork_origin(owner)) owner = std::move(*origin);
-  return owner;
-}
-
-Result<OwnerProcess> open_named_process(pid_t pid) {
-  OwnerProcess owner{pid, open_process(pid), "", 0, 0};
-  if (!owner.handle && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
-    return fail(ErrorKind::usage, fmt::format("--for {}: {}", pid, std::strerror(errno)));
-  }
-  const auto stat = read_process_stat(pid);
-  if (!owner.handle || has_ended(owner.handle)) {
-    return fail(ErrorKind::usage,
-                fmt::format("--for {}: there is no such process; name a running process", pid));
-  }
-  // Only the process's user and root may signal it. The kernel checks this on the process itself,
-  // not on its PID.
-  if (send_signal(owner.handle, 0) != 0) {
-    return fail(
-        ErrorKind::permission,
-        fmt::format("--for {}: that process belongs to another user; name one of your own", pid));
-  }
-  if (stat) owner.name = stat->name;
   return owner;
 }
 
@@ -248,8 +228,31 @@ bool has_lost_parent(const ProcessStat& process) {
   return !parent || parent->session != process.session;
 }
 
+Result<OwnerProcess> open_named_process(pid_t pid, std::string_view argument) {
+  OwnerProcess owner{pid, open_process(pid), "", 0, 0};
+  if (!owner.handle && (errno == EMFILE || errno == ENFILE || errno == ENOMEM)) {
+    return fail(ErrorKind::usage, fmt::format("{} {}: {}", argument, pid, std::strerror(errno)));
+  }
+  const auto stat = read_process_stat(pid);
+  if (!owner.handle || has_ended(owner.handle)) {
+    return fail(
+        ErrorKind::usage,
+        fmt::format("{} {}: there is no such process; name a running process", argument, pid));
+  }
+  // Only the process's user and root may signal it. The kernel checks this on the process itself,
+  // not on its PID.
+  if (send_signal(owner.handle, 0) != 0) {
+    const auto uid = read_process_owner(pid);
+    return fail(ErrorKind::permission,
+                fmt::format("{} {}: that process belongs to {}; name one of your own", argument,
+                            pid, uid ? user_name(*uid) : "another user"));
+  }
+  if (stat) owner.name = stat->name;
+  return owner;
+}
+
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid) {
-  if (explicit_pid) return open_named_process(*explicit_pid);
+  if (explicit_pid) return open_named_process(*explicit_pid, "--for");
   return resolve_forks(TRY(find_parent_of_self(kForRemedy)));
 }
 

@@ -10,6 +10,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <string_view>
 #include <sys/types.h>
 #include <vector>
 
@@ -32,6 +33,9 @@ struct OwnerProcess {
 // be seen, or if `explicit_pid` is not a running process; permission if the process belongs to
 // another user and we are not root.
 Result<OwnerProcess> find_lease_owner(std::optional<pid_t> explicit_pid);
+
+// The process `pid`, which the argument `argument` of the command line names. Errors as above.
+Result<OwnerProcess> open_named_process(pid_t pid, std::string_view argument);
 
 // The processes that a lease belongs to, one after the other.
 struct LeaseOwners {

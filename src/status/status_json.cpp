@@ -49,6 +49,7 @@ Json lease_json(const Record& lease, TimePoint now, const JsonLimits& limits) {
           {"user", user_name(lease.uid)},
           {"pid", known(lease.pid)},
           {"holder", known(lease.holder == HolderKind::shell ? "shell" : "job")},
+          {"adopted", known(lease.adopted_start.has_value())},
           {"command",
            known(command_or_null(lease.command, user_name(lease.uid), limits.command_visibility))},
           {"label", known(lease.label)},

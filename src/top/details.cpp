@@ -220,7 +220,9 @@ std::vector<StyledLine> lease_details(const Row& row, const RenderContext& conte
                          ? format_size(*lease.request.memory) + " on each GPU, shared with others"
                          : "exclusive");
   add_record(facts, lease, *row.host);
-  facts.add("holder", lease.holder == HolderKind::shell
+  facts.add("holder", lease.adopted_start
+                          ? "process that ran before (berth adopt); r releases the lease"
+                      : lease.holder == HolderKind::shell
                           ? "shell or script (berth acquire); r releases the lease"
                           : "job (berth run); the lease ends with the job");
   facts.add_time("requested", lease.since);

@@ -68,7 +68,7 @@ Result<const Record*> find_lease(const Row& row, uid_t viewer) {
 Result<PendingAction> make_end_action(const Row& row, uid_t viewer) {
   const Record& record = *TRY(find_lease(row, viewer));
   TRY(check_permission("lease", "cancel", record, *row.host, viewer));
-  if (record.holder == HolderKind::shell)
+  if (record.holder == HolderKind::shell && !record.adopted_start)
     return fail(ErrorKind::usage, "this is the lease of a shell; press r to release it");
   return PendingAction{
       PendingAction::Kind::end_job, record.id,
@@ -120,10 +120,11 @@ Result<PendingAction> make_release_action(const Row& row, uid_t viewer) {
   }
   return PendingAction{
       PendingAction::Kind::release, record.id,
-      fmt::format("Release lease {}{}{}? Other users can be granted {} at once; the shell (pid {}) "
+      fmt::format("Release lease {}{}{}? Other users can be granted {} at once; the {} (pid {}) "
                   "keeps running without the lease.",
                   record.id, owner_suffix(record, viewer), title_suffix(record),
-                  gpu_list(format_lease_gpus(record, *row.host)), record.pid)};
+                  gpu_list(format_lease_gpus(record, *row.host)),
+                  record.adopted_start ? "process" : "shell", record.pid)};
 }
 
 }  // namespace berth::top

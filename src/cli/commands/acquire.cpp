@@ -22,6 +22,7 @@
 #include "base/terminal.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "cli/output/lease_json.h"
 #include "cli/request_flags.h"
 #include "devices/driver.h"
 #include "lease/job_environment.h"
@@ -54,24 +55,6 @@ Result<LeaseOwners> find_owners(const AcquireCommandOptions& options) {
   return LeaseOwners{std::move(owners.first)};
 }
 
-// The index of a card is a number, that of a MIG instance a string, as in `berth status --json`.
-std::string format_lease_json(const Lease& lease) {
-  Json indices = Json::array();
-  for (const std::string& uuid : lease.record().uuids) {
-    for (const Gpu& gpu : lease.host_gpus()) {
-      if (gpu.uuid != uuid) continue;
-      if (gpu.index.instance) {
-        indices.push_back(to_string(gpu.index));
-      } else {
-        indices.push_back(gpu.index.card);
-      }
-    }
-  }
-  const Json json{
-      {"lease", lease.id()}, {"gpus", lease.record().uuids}, {"indices", std::move(indices)}};
-  return fmt::format("{}\n", to_ascii_json(json));
-}
-
 // The values need no quotes in a shell: they consist of letters, digits, commas, colons and dashes.
 std::string format_exports(const Lease& lease, GpuIdFormat form) {
   std::string text;
@@ -84,7 +67,7 @@ std::string format_exports(const Lease& lease, GpuIdFormat form) {
 
 std::string format_output(const Lease& lease, const AcquireCommandOptions& options) {
   const GpuIdFormat form = options.ids == "uuid" ? GpuIdFormat::uuid : GpuIdFormat::index;
-  if (options.format == "json") return format_lease_json(lease);
+  if (options.format == "json") return to_ascii_json(lease_json(lease)) + "\n";
   if (options.format == "docker") {
     return fmt::format("{}\n", format_docker_devices(lease.record().uuids));
   }

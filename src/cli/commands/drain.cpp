@@ -34,9 +34,10 @@ std::string format_remaining_leases(const std::vector<Record>& leases, const std
   std::string text;
   for (const Record& lease : leases) {
     if (!has_gpu(lease, uuid)) continue;
-    text += fmt::format(
-        "; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
-        lease.holder == HolderKind::job ? "its job ends" : "its shell ends or releases it");
+    text += fmt::format("; lease {} of {} stays until {}", lease.id, user_name(lease.uid),
+                        lease.adopted_start               ? "its process ends"
+                        : lease.holder == HolderKind::job ? "its job ends"
+                                                          : "its shell ends or releases it");
   }
   return text;
 }

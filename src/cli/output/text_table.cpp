@@ -7,7 +7,7 @@
 namespace berth {
 namespace {
 
-constexpr std::string_view kColumnGap = "  ";
+constexpr std::string_view kGapText = "  ";
 constexpr std::size_t kMinLastWidth = 12;
 // With less room than this behind the cells, a note begins on a line of its own.
 constexpr std::size_t kMinNoteWidth = 24;
@@ -51,7 +51,7 @@ std::string TextTable::render() const {
 std::size_t TextTable::begin_of(std::size_t c) const {
   std::size_t sum = 0;
   for (std::size_t i = 0; i < c; ++i) {
-    if (columns_[i].width > 0) sum += columns_[i].width + kColumnGap.size();
+    if (columns_[i].width > 0) sum += columns_[i].width + kGapText.size();
   }
   return sum;
 }
@@ -73,7 +73,7 @@ std::string TextTable::render(const TableRow& row) const {
     if (column.right_aligned) gap += blanks;
     if (!text.empty()) out += std::exchange(gap, "") + terminal_.paint(cell.style, text);
     if (!column.right_aligned) gap += blanks;
-    gap += kColumnGap;
+    gap += kGapText;
   }
   if (row.note.empty()) return out + "\n";
   const std::size_t begin = begin_of(row.cells.size());
