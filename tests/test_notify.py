@@ -22,6 +22,7 @@ import pytest
 from conftest import BERTH, SIM_JOB, assert_one_line_error
 from leasing import jobs  # noqa: F401
 from leftovers import processes_of
+from test_commands import users  # noqa: F401
 from waiting import LIMIT, wait_until
 
 SECRET = "Xq7Z"
@@ -590,6 +591,34 @@ def test_a_server_that_does_not_answer_delays_nothing(server, user, receiver, jo
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(waiter.pid))
     waiter.end()
     kill_senders(user)
+
+
+@pytest.mark.needs_root
+def test_a_further_notification_is_not_sent_while_many_are(server, user, users):  # noqa: F811
+    """A large batch with --notify-lines must not use up the processes of its user. Programs of that name, and a user for this test
+    only, so that other tests can send theirs."""
+    uid = 20099
+    user.keep_command()
+    for path in (user.config, user.kept):
+        os.chown(path, uid, uid)
+    fake = server.folder / "berth-notify"
+    fake.symlink_to(shutil.which("cat"))
+    as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    fakes = server.start(*as_user, "sh", "-c", f"exec 3<&0; for i in $(seq 200); do {fake} <&3 & done; exec 3<&- <&-; echo; wait",
+                         stdin=subprocess.PIPE)
+    fakes.stdout.readline()
+    wait_until(lambda: len(user.senders()) == 200, "200 senders")
+    run = [*as_user, users.berth, "run", "--notify", "command", "--", "true"]
+    errors = server.folder / "errors"
+    with open(errors, "w") as file:
+        assert subprocess.run([str(word) for word in run], env=server.env, stderr=file, timeout=LIMIT).returncode == 0
+    wait_until(lambda: "not sent" in errors.read_text(), "the message")
+    assert errors.read_text().count("200 other notifications of yours are still being sent\n") == 1
+    fakes.stdin.close()
+    fakes.wait(LIMIT)
+    assert user.names() == []
+    assert server.run(*run).returncode == 0
+    assert user.names() == ["ended"]
 
 
 def test_no_secret_is_seen_while_it_is_sent(server, user, receiver):

@@ -45,6 +45,21 @@ constexpr seconds kCurlTime(9);
 // Before the second and the third try.
 constexpr std::array<seconds, 2> kPauses{seconds(2), seconds(8)};
 
+constexpr const char* kProcessName = "berth-notify";
+// A server that does not answer would otherwise cost a batch of many lines all processes that the
+// user may have.
+constexpr std::size_t kMaxSenders = 200;
+
+// The processes of this user that send a notification now, with this one.
+std::size_t count_senders() {
+  const std::string name = fmt::format("{}\n", kProcessName);
+  const std::vector<pid_t> pids = list_processes();
+  return static_cast<std::size_t>(std::count_if(pids.begin(), pids.end(), [&](pid_t pid) {
+    return read_process_owner(pid) == ::geteuid() &&
+           read_proc_file(fmt::format("/proc/{}/comm", pid).c_str()) == name;
+  }));
+}
+
 struct SenderProgram {
   std::string path;
   std::vector<std::string> arguments;  // with the name of the program
@@ -271,6 +286,12 @@ class Sender {
         terminal_(std::move(terminal)) {}
 
   void run() {
+    if (count_senders() > kMaxSenders) {
+      const FailedTry failure{
+          fmt::format("{} other notifications of yours are still being sent", kMaxSenders)};
+      log(failure.reason);
+      return report(failure, 1);
+    }
     const SenderProgram program = make_program(target_, notification_);
     for (std::size_t attempt = 0;; ++attempt) {
       const auto failure = find_failure(target_.kind, run_program(program));
@@ -329,7 +350,7 @@ void leave_job(const rlimit& descriptors) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setrlimit(RLIMIT_NOFILE, &descriptors);
   (void)!::chdir("/");
-  ::prctl(PR_SET_NAME, "berth-notify");
+  ::prctl(PR_SET_NAME, kProcessName);
 }
 
 std::string cannot_start_message(const Notification& notification) {
