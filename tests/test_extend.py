@@ -73,6 +73,22 @@ def test_wrong_arguments(server, jobs, arguments):  # noqa: F811
     assert only_lease(server)["ends"] == before
 
 
+def test_a_batch_has_no_single_end(server, jobs):  # noqa: F811
+    """It would move the end of the line that started last, and of no other."""
+    server.env["XDG_STATE_HOME"] = str(server.folder / "state")
+    gate = server.folder / "gate"
+    os.mkfifo(gate)
+    (server.folder / "lines").write_text(f"cat {gate}\n")
+    batch = server.berth("batch", "-d", "--time", "1h", "lines", cwd=server.folder).stdout.strip()
+    wait_until(lambda: [gpu for gpu in server.status()["gpus"] if gpu["leases"]], "the line")
+    before = only_lease(server)
+    assert_one_line_error(server.berth("extend", batch, "1h"), 64, batch, "batch")
+    assert only_lease(server)["ends"] == before["ends"]
+    assert server.berth("extend", before["id"], "1h").returncode == 0
+    gate.write_text("")
+    assert server.berth("wait", batch).returncode == 0
+
+
 def lease_file(server):
     lease = only_lease(server)["id"]
     [path] = [path for path in server.harbour.iterdir() if path.is_file() and lease in path.name]
