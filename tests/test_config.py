@@ -42,7 +42,7 @@ def test_each_setting_its_value_and_its_source(server, files):
         "defaults.label": ("mine", user), "defaults.policy": ("pack", site), "jobs.output": ("64 MiB", None),
         "jobs.keep": ("14d", None), "notify.mail": (None, None), "notify.webhook": (None, None),
         "notify.webhook_format": (None, None), "notify.command": (None, None), "notify.events": (None, None),
-        "notify.always": (None, None), "driver_timeout": ("20s", None),
+        "notify.always": (None, None), "notify.about_to_end": ("10m", None), "notify.idle": ("30m", None), "driver_timeout": ("20s", None),
         "simulation": ("4x24GiB", "BERTH_SIM")}
     text = server.berth("config").stdout
     assert re.search(rf"^hosts +a, b +{re.escape(user)}$", text, re.MULTILINE) and re.search("^url +- +default$", text, re.MULTILINE)

@@ -1,5 +1,6 @@
 """Notifications: what each target gets and when, that no job waits for them, and that no secret is seen."""
 
+import datetime
 import email
 import email.policy
 import http.server
@@ -11,15 +12,17 @@ import re
 import shlex
 import shutil
 import signal
+import socket
 import ssl
 import stat
 import subprocess
 import threading
 
 import pytest
-from conftest import BERTH, assert_one_line_error
+from conftest import BERTH, SIM_JOB, assert_one_line_error
 from leasing import jobs  # noqa: F401
 from leftovers import processes_of
+from test_commands import users  # noqa: F401
 from waiting import LIMIT, wait_until
 
 SECRET = "Xq7Z"
@@ -307,6 +310,109 @@ def test_a_stranger_is_reported_once(server, user, open_build):
     assert "without a lease on GPU 1" in event["text"] and str(20001) in event["text"]
 
 
+def when(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+@pytest.mark.each_harbour
+def test_an_announced_end_is_told_once_for_each_end(server, user, jobs):  # noqa: F811
+    user.keep_command('about_to_end = "1h"')  # at once for ends that are near, and so in the middle between
+    job = jobs.hold("--notify", "command:about_to_end", "--time", "4s", "--label", "thesis")
+    wait_until(lambda: list(user.kept.glob("event.*")), "the first notification")
+    [lease] = [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+    assert server.berth("extend", lease["id"], "4s").returncode == 0
+    wait_until(lambda: len(list(user.kept.glob("event.*"))) == 2, "the second notification")
+    [moved] = [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+    job.end()
+    events = sorted((event for event, _, _ in user.events()), key=lambda event: event["id"])
+    assert [event["id"] for event in events] == [f"{events[0]['id']}", f"{events[0]['id']}-2"]
+    assert [event["event"] for event in events] == ["about_to_end"] * 2 and events[0]["lease"] == lease["id"]
+    assert [event["ends"] for event in events] == [lease["ends"], moved["ends"]]
+    assert all(when(event["time"]) <= when(event["ends"]) for event in events)
+    assert re.fullmatch(rf"announced to end in [1-4]s; 'berth extend {lease['id']} 1h' tells the other users that it takes longer: "
+                        rf"thesis \(job {lease['id']} on .*\)", events[0]["text"])
+
+
+def test_an_end_that_is_announced_while_the_job_runs_is_told(server, user, jobs):  # noqa: F811
+    user.keep_command('about_to_end = "1h"')
+    job = jobs.hold("--notify", "command:all")
+    wait_until(lambda: list(user.kept.glob("event.granted.*")), "the start")
+    [lease] = [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+    assert server.berth("extend", lease["id"], "2s").returncode == 0
+    wait_until(lambda: list(user.kept.glob("event.about_to_end.*")), "the notification")
+    job.end()
+    assert user.names() == ["about_to_end", "ended", "granted"]
+
+
+def test_an_end_that_is_moved_before_it_is_told_is_told_for_the_new_end_only(server, user, jobs):  # noqa: F811
+    user.keep_command('about_to_end = "1s"')
+    job = jobs.hold("--notify", "command:about_to_end", "--time", "1h")
+    [lease] = [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+    assert server.berth("extend", lease["id"], "1h").returncode == 0
+    job.end()
+    assert user.names() == []
+
+
+def test_what_earlier_runs_suggest_is_not_announced(server, user, jobs):  # noqa: F811
+    user.keep_command('about_to_end = "1h"')
+    assert server.berth("profile", "set", "train", "--time", "2s").returncode == 0
+    job = jobs.hold("--job", "train", "--notify", "command:about_to_end")
+    [lease] = [lease for gpu in server.status()["gpus"] for lease in gpu["leases"]]
+    assert lease["ends"], "an estimate"
+    wait_until(lambda: datetime.datetime.now(datetime.timezone.utc) > when(lease["ends"]), "the estimated end")
+    job.end()
+    assert user.names() == []
+
+
+def idle_job(server, user, jobs, *flags):  # noqa: F811
+    """Ends when its two gates have been opened: idle, then in use, then idle again."""
+    script = f"read -r line; {SIM_JOB} --mem 1GiB --samples 3 --quiet; read -r line"
+    return jobs.start(BERTH, "run", "--gpu", "1,2", "--notify", "command:idle", *flags, "--", "sh", "-c", script)
+
+
+def test_idle_gpus_are_told_once_until_they_were_in_use(server, user, jobs):  # noqa: F811
+    user.keep_command('idle = "1s"')
+    job = idle_job(server, user, jobs)
+    wait_until(lambda: list(user.kept.glob("event.*")), "the first notification")
+    job.process.stdin.write(b"\n")
+    job.process.stdin.flush()
+    wait_until(lambda: len(list(user.kept.glob("event.*"))) == 2, "the second one, after a GPU was in use")
+    job.end()
+    events = sorted((event for event, _, _ in user.events()), key=lambda event: event["id"])
+    assert [event["event"] for event in events] == ["idle"] * 2 and events[1]["id"] == events[0]["id"] + "-2"
+    assert all(event["idle_s"] >= 1 for event in events)
+    assert re.match(r"GPUs 1,2 have been idle for \d+s: sh ", events[0]["text"])
+
+
+def test_gpus_in_use_are_not_idle(server, user, jobs):  # noqa: F811
+    user.keep_command('idle = "1ms"')
+    server.use({"gpus": [{"memory": "24GiB"}], "strangers": [{"gpu": 0, "memory": "1GiB", "utilization": 5}]})
+    assert user.run("--max-processes", "1", "--notify", "command:all",
+                    command=[SIM_JOB, "--mem", "1MiB", "--util", "0", "--samples", "20", "--quiet"]).returncode == 0
+    assert user.names() == ["ended", "granted"]
+
+
+def test_an_unknown_utilization_is_not_idle(server, user, jobs):  # noqa: F811
+    user.keep_command('idle = "1ms"')
+    server.use({"gpus": [{"memory": "24GiB"}], "faults": [{"call": "nvmlDeviceGetUtilizationRates", "answer": "not_supported"}]})
+    assert user.run("--notify", "command:all", command=[SIM_JOB, "--mem", "1MiB", "--util", "0", "--samples", "20", "--quiet"]).returncode == 0
+    assert user.names() == ["ended", "granted"]
+
+
+def test_idle_gpus_are_told_if_the_time_is_short(server, user, jobs):  # noqa: F811
+    """The counterpart of the tests above: the same job, with a known utilization of 0."""
+    user.keep_command('idle = "1ms"')
+    assert user.run("--notify", "command:all", command=[SIM_JOB, "--mem", "1MiB", "--util", "0", "--samples", "20", "--quiet"]).returncode == 0
+    assert user.names() == ["ended", "granted", "idle"]
+
+
+@pytest.mark.parametrize("flag", ["command:idle", "mail:about_to_end,stranger"])
+def test_a_batch_has_no_events_of_single_jobs(server, user, flag):
+    user.keep_command()
+    assert_one_line_error(server.berth("batch", "--notify", flag, "--", "true", cwd=server.folder), 64, "--notify-lines", flag)
+    assert server.berth("batch", "--notify", flag, "--notify-lines", "--", "true", cwd=server.folder).returncode == 0
+
+
 # Webhooks.
 
 def test_a_webhook_gets_json_and_headers(user, receiver):
@@ -332,10 +438,11 @@ def test_ntfy(user, receiver):
 
 def test_slack(user, receiver):
     user.use_webhook(receiver.url, settings=['webhook_format = "slack"'])
-    user.run("--notify", "webhook", "--label", "<!channel> & co")
+    user.run("--notify", "webhook", "--label", "<!channel> & co @channel")
     user.wait_until_sent()
     [body] = receiver.bodies()
     assert list(body) == ["text"] and "&lt;!channel&gt; &amp; co" in body["text"]
+    assert "@channel" not in body["text"] and "@\u200bchannel" in body["text"], "Mattermost"
 
 
 @pytest.fixture
@@ -344,6 +451,17 @@ def certificate(server):
     subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", file, "-days", "2", "-subj",
                     "/CN=berth-test", "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
     return file, key
+
+
+def test_the_name_in_the_certificate_is_verified(server, user, certificate):
+    one = Receiver(certificate=certificate)
+    try:
+        user.use_webhook(one.url.replace("127.0.0.1", "localhost"))
+        folder = user.detach("--notify", "webhook", env={"CURL_CA_BUNDLE": str(certificate[0])})
+        user.wait_until_sent()
+        assert one.requests == [] and "is not trusted" in (folder / "output").read_text()
+    finally:
+        one.close()
 
 
 def test_tls_is_verified(server, user, certificate):
@@ -404,6 +522,44 @@ def test_an_answer_that_will_not_change_is_not_asked_for_again(user, status):
         one.close()
 
 
+def serve_once(answer):
+    """A server on a socket that sends `answer` to each request, and then nothing more; its URL and the requests."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    requests = []
+
+    def serve():
+        while True:
+            try:
+                client, _ = listener.accept()
+            except OSError:
+                return
+            request = b""
+            while b"\r\n\r\n" not in request:
+                request += client.recv(65536)
+            requests.append((request, client))  # it stays open
+            client.sendall(answer)
+    threading.Thread(target=serve, daemon=True).start()
+    return f"http://127.0.0.1:{listener.getsockname()[1]}/", requests, listener
+
+
+def test_an_accepted_notification_is_not_sent_again_when_the_answer_does_not_end(user):
+    url, requests, listener = serve_once(b"HTTP/1.1 200 OK\r\nContent-Length: 104857600\r\n\r\nx")
+    user.use_webhook(url)
+    folder = user.detach("--notify", "webhook")
+    user.wait_until_sent()
+    listener.close()
+    assert len(requests) == 1 and (folder / "notify.log").read_text().endswith("webhook ended: sent\n")
+
+
+def test_an_answer_that_never_says_so_is_a_failure(user):
+    url, requests, listener = serve_once(b"HTTP/1.1 2")
+    user.use_webhook(url)
+    folder = user.detach("--notify", "webhook")
+    user.wait_until_sent()
+    listener.close()
+    assert len(requests) == 3 and "no answer within" in (folder / "output").read_text()
+
+
 # No job waits for a notification, and no process is kept from ending.
 
 def kill_senders(user):
@@ -435,6 +591,34 @@ def test_a_server_that_does_not_answer_delays_nothing(server, user, receiver, jo
         assert os.getsid(pid) not in (os.getsid(0), os.getsid(waiter.pid))
     waiter.end()
     kill_senders(user)
+
+
+@pytest.mark.needs_root
+def test_a_further_notification_is_not_sent_while_many_are(server, user, users):  # noqa: F811
+    """A large batch with --notify-lines must not use up the processes of its user. Programs of that name, and a user for this test
+    only, so that other tests can send theirs."""
+    uid = 20099
+    user.keep_command()
+    for path in (user.config, user.kept):
+        os.chown(path, uid, uid)
+    fake = server.folder / "berth-notify"
+    fake.symlink_to(shutil.which("cat"))
+    as_user = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+    fakes = server.start(*as_user, "sh", "-c", f"exec 3<&0; for i in $(seq 200); do {fake} <&3 & done; exec 3<&- <&-; echo; wait",
+                         stdin=subprocess.PIPE)
+    fakes.stdout.readline()
+    wait_until(lambda: len(user.senders()) == 200, "200 senders")
+    run = [*as_user, users.berth, "run", "--notify", "command", "--", "true"]
+    errors = server.folder / "errors"
+    with open(errors, "w") as file:
+        assert subprocess.run([str(word) for word in run], env=server.env, stderr=file, timeout=LIMIT).returncode == 0
+    wait_until(lambda: "not sent" in errors.read_text(), "the message")
+    assert errors.read_text().count("200 other notifications of yours are still being sent\n") == 1
+    fakes.stdin.close()
+    fakes.wait(LIMIT)
+    assert user.names() == []
+    assert server.run(*run).returncode == 0
+    assert user.names() == ["ended"]
 
 
 def test_no_secret_is_seen_while_it_is_sent(server, user, receiver):
@@ -511,6 +695,7 @@ def test_a_mail(user):
     assert mail["To"] == "ann@example.org" and mail["Bcc"] is None and mail["Auto-Submitted"] == "auto-generated"
     assert mail["Subject"] == "berth: failed: Prüfung\\nBcc: eve@example.org\\n\\n.\\nx"
     text = mail.get_content()
+    assert max(map(len, next(user.kept.glob("mail.*")).read_bytes().split(b"\n"))) < 998
     assert text.startswith("failed with exit code 4") and "Exit code:  4\n" in text and "\n.\n" not in text
     assert mail.defects == []
 
@@ -596,6 +781,7 @@ def test_a_wrong_setting_is_an_error_of_each_command(server, user, text, words):
 @pytest.mark.parametrize("text, words", [
     ('events = ["endet"]', ["events", "did you mean ended?"]), ('always = ["mial"]', ["always", "did you mean mail?"]),
     ('webhook_format = "slak"', ["webhook_format", "did you mean slack?"]), ('mail = "a b"', ["mail", "'a b'"]),
+    ('idle = "soon"', ["idle", "'soon'"]), ('about_to_end = "0s"', ["about_to_end", "zero"]),
 ], ids=repr)
 def test_a_wrong_value_is_an_error_of_the_commands_that_use_it(server, user, text, words):
     user.configure(text)
@@ -674,6 +860,37 @@ def test_root_does_not_run_the_command_of_a_user(server, user):
     assert user.events() == []
 
 
+@pytest.mark.needs_root
+def test_root_does_not_run_what_is_in_the_folder_of_a_user(server, user):
+    """The user may have put a link there, or moved a file of root's there."""
+    user.keep_command('always = ["command"]')
+    os.chown(user.config.parent, 20001, 20001)
+    result = user.run()
+    assert result.returncode == 0 and result.stderr.count("\n") == 1 and "belongs to" in result.stderr
+    assert user.events() == []
+
+
+@pytest.mark.parametrize("path", ["", ".", "folder"])
+def test_no_program_of_the_current_folder_sends(server, user, path):
+    """Another user may have put it there, and the user has not typed its name."""
+    folder = server.folder / "folder"
+    folder.mkdir()
+    for place in (folder, server.folder):
+        shutil.copy(server.folder / "programs" / "sendmail", place / "sendmail")
+    (server.folder / "programs" / "sendmail").unlink()
+    user.run("--notify", "mail", env={"PATH": f"{path}:/usr/bin:/bin"}, cwd=server.folder)
+    assert user.mails() == []
+
+
+@pytest.mark.needs_root
+@pytest.mark.parametrize("owned", ["sendmail", "."])
+def test_root_runs_no_program_of_another_user(server, user, owned):
+    """With sudo or su, PATH may be that of another user."""
+    os.chown(server.folder / "programs" / owned, 20001, 20001)
+    assert user.run("--notify", "mail").returncode == 0
+    assert user.mails() == []
+
+
 @pytest.mark.parametrize("target, program", [("webhook", "curl"), ("mail", "sendmail")])
 def test_a_missing_program_is_named_once(server, user, receiver, target, program):
     user.use_webhook(receiver.url)
@@ -694,7 +911,8 @@ def test_config_shows_the_settings(server, user):
     result = server.berth("config", "--json")
     found = {one["name"]: one["value"] for one in json.loads(result.stdout)["settings"] if one["name"].startswith("notify.")}
     assert found == {"notify.mail": "ann@example.org", "notify.webhook": "file:~/webhook", "notify.webhook_format": None,
-                     "notify.command": "set", "notify.events": None, "notify.always": ["mail", "bell"]}
+                     "notify.command": "set", "notify.events": None, "notify.always": ["mail", "bell"],
+                     "notify.about_to_end": "10m", "notify.idle": "30m"}
     user.configure(f'webhook = "https://x/{SECRET}"')
     assert re.search("^notify.webhook +set ", server.berth("config").stdout, re.MULTILINE)
 
@@ -702,7 +920,7 @@ def test_config_shows_the_settings(server, user):
 def test_completion(server, user):
     result = server.berth("complete", "--", "berth", "run", "--notify", "")
     words = [line.split("\t")[0] for line in result.stdout.splitlines()]
-    assert {"mail", "webhook", "webhook:granted", "bell:failed", "none"} <= set(words)
+    assert {"mail", "webhook", "webhook:granted", "bell:failed", "mail:idle", "command:about_to_end", "none"} <= set(words)
 
 
 def test_shell_words_of_the_command_stay_in_it(user):

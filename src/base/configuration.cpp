@@ -92,6 +92,11 @@ std::string format_ownership_fix(const std::string& path, const struct stat& inf
 
 // Why another user could have written the file; empty: only the caller and root could.
 std::string describe_distrust(const std::string& path, const struct stat& info) {
+  // In a folder of another user, that user may have put a link, or any file of root.
+  const std::string folder = path.substr(0, path.rfind('/'));
+  struct stat place {};
+  if (::geteuid() == 0 && ::stat(folder.c_str(), &place) == 0 && place.st_uid != 0)
+    return fmt::format("{} belongs to {}", in_quotes(folder), user_name(place.st_uid));
   if (info.st_uid != ::geteuid() && info.st_uid != 0)
     return fmt::format("{} belongs to {}", in_quotes(path), user_name(info.st_uid));
   if ((info.st_mode & (S_IWGRP | S_IWOTH)) == 0) return "";
@@ -111,8 +116,8 @@ constexpr std::string_view kDefaultsTable = "defaults";
 constexpr std::string_view kJobsTable = "jobs";
 constexpr std::array<std::string_view, 2> kJobSettings{"output", "keep"};
 constexpr std::string_view kNotifyTable = "notify";
-constexpr std::array<std::string_view, 4> kNotifyTexts{"mail", "webhook", "webhook_format",
-                                                       "command"};
+constexpr std::array<std::string_view, 6> kNotifyTexts{"mail",    "webhook",      "webhook_format",
+                                                       "command", "about_to_end", "idle"};
 constexpr std::array<std::string_view, 2> kNotifyLists{"events", "always"};
 // Those that the site's file must not have: see NotifySettings.
 constexpr std::array<std::string_view, 3> kPersonalNotifySettings{"mail", "command", "always"};

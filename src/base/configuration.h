@@ -55,10 +55,11 @@ struct ListSetting {
 //
 // The user's file counts only if no other user could have written it: with sudo, HOME may be the
 // folder of another user, whose command root must not run. The site's file may have `events`,
-// `webhook` and `webhook_format`; a command that runs, an address, and what is sent without a flag
-// are the user's own choice.
+// `webhook`, `webhook_format`, `about_to_end` and `idle`; a command that runs, an address, and what
+// is sent without a flag are the user's own choice.
 struct NotifySettings {
-  std::map<std::string, Setting, std::less<>> texts{};  // mail, webhook, webhook_format, command
+  // mail, webhook, webhook_format, command, about_to_end, idle
+  std::map<std::string, Setting, std::less<>> texts{};
   std::map<std::string, ListSetting, std::less<>> lists{};  // events, always
   // Why the table in the user's file does not count; empty: it counts, or there is none.
   std::string distrust_reason{};

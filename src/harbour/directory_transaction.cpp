@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <ctime>
 #include <fmt/format.h>
 #include <sys/file.h>
@@ -288,7 +289,11 @@ Result<void> DirectoryTransaction::write_lease(const Record& record) {
 }
 
 Result<void> DirectoryTransaction::replace_lease(const Record& record) {
-  return replace_file(lock_.get(), lease_file_name(record.id), format_record(record));
+  // The time of the file says when the GPUs were last used.
+  const auto used = record.last_used.time_since_epoch();
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(used);
+  return replace_file(lock_.get(), lease_file_name(record.id), format_record(record),
+                      timespec{seconds.count(), std::chrono::nanoseconds(used - seconds).count()});
 }
 
 Result<void> DirectoryTransaction::write_ticket(const Record& record, std::uint64_t file_number) {

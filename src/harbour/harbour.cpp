@@ -14,6 +14,7 @@
 #include "harbour/bell.h"
 #include "harbour/file_error.h"
 #include "harbour/file_names.h"
+#include "harbour/record_file.h"
 #include "harbour/safe_directory.h"
 
 namespace berth {
@@ -135,6 +136,21 @@ bool Harbour::has_bell(const std::string& id, int bell) const {
   const std::string path = fmt::format("{}/{}", location_.path, bell_file_name(id));
   return ::fstat(bell, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
          is_same_file(opened, named);
+}
+
+std::optional<Record> Harbour::read_own_lease(const std::string& id) const {
+  const std::string file = lease_file_name(id);
+  const auto file_info = stat_file(directory_.get(), file);
+  if (!file_info || !*file_info || (*file_info)->stx_uid != ::geteuid() ||
+      find_file_problem(**file_info) != nullptr)
+    return std::nullopt;
+  const auto content = read_file(directory_.get(), file, **file_info);
+  if (!content || !content->problem.empty()) return std::nullopt;
+  auto record = parse_record(content->text);
+  if (!record || record->id != id || record->version != kProtocolVersion ||
+      !record->problem.empty())
+    return std::nullopt;
+  return std::move(*record);
 }
 
 bool Harbour::is_lease_ended(const std::string& id) const {

@@ -82,6 +82,9 @@ class Harbour {
   bool has_ticket(const TicketName& name) const;
   // Does the file of this lease of the process's user exist?
   bool has_lease(const std::string& id) const;
+  // The record in that file; nullopt: it does not exist, or is not a whole record of this lease.
+  // Without the lock: a record is replaced as a whole.
+  std::optional<Record> read_own_lease(const std::string& id) const;
   // Did the owner or root end this lease of the process's user from outside? Only a lease with
   // HolderKind::shell can be ended so.
   bool is_lease_ended(const std::string& id) const;

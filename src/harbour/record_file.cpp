@@ -118,9 +118,10 @@ Result<void> create_file(int directory, const std::string& file, const std::stri
   return error;
 }
 
-Result<void> replace_file(int directory, const std::string& file, const std::string& text) {
+Result<void> replace_file(int directory, const std::string& file, const std::string& text,
+                          const std::optional<timespec>& modification_time) {
   const std::string temporary = temporary_file_name(file);
-  TRY(create_file(directory, temporary, text));
+  TRY(create_file(directory, temporary, text, nullptr, modification_time));
   if (::renameat(directory, temporary.c_str(), directory, file.c_str()) == 0) return {};
   auto error = file_error("write a file in", directory);
   ::unlinkat(directory, temporary.c_str(), 0);

@@ -58,7 +58,8 @@ Result<void> create_file(int directory, const std::string& file, const std::stri
                          bool* name_taken = nullptr,
                          const std::optional<timespec>& modification_time = {});
 // Writes a temporary file first, so that on a full disk the old file stays.
-Result<void> replace_file(int directory, const std::string& file, const std::string& text);
+Result<void> replace_file(int directory, const std::string& file, const std::string& text,
+                          const std::optional<timespec>& modification_time = {});
 // Writes the record of a lease. Needs no transaction if the caller holds the lease already.
 Result<void> write_lease_file(int directory, const Record& record);
 

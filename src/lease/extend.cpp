@@ -45,6 +45,15 @@ Result<Record> extend_lease(const std::string& id, std::chrono::nanoseconds time
     return fail(ErrorKind::permission,
                 fmt::format("lease {} belongs to uid {}; only that user can extend it", id, owner));
   }
+  // A record that was not read completely must not be written.
+  if (!record.problem.empty() || record.version != kProtocolVersion) {
+    return fail(ErrorKind::io,
+                fmt::format("lease {} cannot be extended, since its record cannot be "
+                            "read completely: {}",
+                            id,
+                            record.problem.empty() ? "it is of a later version of Berth"
+                                                   : printable(record.problem)));
+  }
   // The sum of times would overflow if `time` were not checked first.
   const bool usable = time > std::chrono::nanoseconds::zero() && time <= kMaxRunTime;
   const auto total = usable ? extended_time(record, time) : time;

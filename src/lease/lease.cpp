@@ -72,6 +72,12 @@ int Lease::deletion_watch_fd() {
   if (inotify_fd_) return inotify_fd_.get();
   inotify_fd_ = UniqueFd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!inotify_fd_) return -1;
+  add_watches();
+  return inotify_fd_.get();
+}
+
+// Changes nothing for a file that is watched already.
+void Lease::add_watches() {
   const std::string& path = harbour_.location().path;
   const std::string bell = fmt::format("{}/{}", path, bell_file_name(id()));
   // The bell is open, so its deletion is visible only as a change of its number of links.
@@ -79,7 +85,13 @@ int Lease::deletion_watch_fd() {
   const std::string lease = fmt::format("{}/{}", path, lease_file_name(id()));
   ::inotify_add_watch(inotify_fd_.get(), lease.c_str(), IN_DELETE_SELF | IN_MOVE_SELF);
   ::inotify_add_watch(inotify_fd_.get(), path.c_str(), IN_MOVE_SELF | IN_DELETE_SELF);
-  return inotify_fd_.get();
+}
+
+void Lease::update_announced_end() {
+  const auto now = harbour_.read_own_lease(id());
+  if (!now || now->uuids != record_.uuids) return;
+  record_.request.time = now->request.time;
+  record_.time_is_estimated = now->time_is_estimated;
 }
 
 std::optional<std::string> Lease::restore_if_deleted() {
@@ -102,11 +114,15 @@ std::optional<std::string> Lease::restore_if_deleted() {
 }
 
 Result<bool> Lease::restore_once() {
-  if (deletion_watch_fd() >= 0) {
+  if (inotify_fd_) {
     std::array<char, 4096> events{};
     while (::read(inotify_fd_.get(), events.data(), events.size()) > 0) {
     }
+    add_watches();  // a watch ends with its file, which 'berth extend' replaces
+  } else {
+    (void)deletion_watch_fd();
   }
+  update_announced_end();
   if (harbour_.has_bell(id(), bell_.get()) && harbour_.has_lease(id())) return false;
   // Without the lock: this process holds the GPUs in any case. A process that creates the directory
   // anew keeps it locked for a moment, so that the holders can write their leases. If this process

@@ -67,10 +67,14 @@ class Lease {
   bool is_ended() const;
 
   // Writes the lease's files again if they were deleted. Returns a message for the user if it did,
-  // or could not.
+  // or could not. Calls update_announced_end().
   std::optional<std::string> restore_if_deleted();
 
+  // Reads the end that 'berth extend' has announced for this lease, in another process.
+  void update_announced_end();
+
  private:
+  void add_watches();
   void handle_heartbeat_reply(const Result<HeartbeatReply>& reply);
   Result<bool> restore_once();
   Result<void> rewrite_files(int directory);

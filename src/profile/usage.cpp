@@ -100,7 +100,7 @@ void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::ti
       last_sample_time_ ? std::chrono::duration<double>(now - *last_sample_time_).count() : 0;
   last_sample_time_ = now;
   bool on_gpu = false;
-  idle_ = !gpu_samples.empty();
+  load_ = gpu_samples.empty() ? GpuLoad::unknown : GpuLoad::idle;
   for (std::size_t i = 0; i < std::min(gpu_samples.size(), baselines_.size()); ++i) {
     const GpuSample& sample = gpu_samples[i];
     GpuUsage& gpu = usage_.gpus[i];
@@ -115,7 +115,8 @@ void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::ti
       on_gpu = true;
       gpu.peak = std::max(gpu.peak.value_or(Bytes{}), *memory);
     }
-    idle_ = idle_ && sample.utilization_pct == 0U;
+    if (!sample.utilization_pct && load_ == GpuLoad::idle) load_ = GpuLoad::unknown;
+    if (sample.utilization_pct.value_or(0) > 0) load_ = GpuLoad::in_use;
     utilization_pct_[i].add(sample.utilization_pct, elapsed_seconds);
     power_w_[i].add(sample.power_w, elapsed_seconds);
     gpu.utilization_pct = utilization_pct_[i].average();
@@ -127,8 +128,8 @@ void UsageMeter::add_sample(const std::vector<GpuSample>& gpu_samples, Clock::ti
       std::any_of(usage_.gpus.begin(), usage_.gpus.end(),
                   [](const GpuUsage& gpu) { return gpu.utilization_pct.has_value(); });
   if (!has_measurement) return;
-  const auto idle =
-      idle_ ? std::chrono::duration<double>(elapsed_seconds) : std::chrono::duration<double>(0);
+  const auto idle = load_ == GpuLoad::idle ? std::chrono::duration<double>(elapsed_seconds)
+                                           : std::chrono::duration<double>(0);
   usage_.idle = usage_.idle.value_or(std::chrono::milliseconds(0)) +
                 std::chrono::round<std::chrono::milliseconds>(idle);
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <set>
 #include <string>
@@ -39,6 +40,9 @@ struct Usage {
   std::optional<Bytes> peak() const;
 };
 
+// Of all GPUs of a lease together. One whose utilization the driver does not report is not idle.
+enum class GpuLoad : std::uint8_t { unknown, idle, in_use };
+
 // Adds up samples of one lease's GPUs. Not thread-safe.
 class UsageMeter {
  public:
@@ -61,8 +65,8 @@ class UsageMeter {
   const std::optional<Intruder>& intruder() const { return intruder_; }
   // The UUID of the first GPU that the driver has lost since the grant; empty: none.
   const std::string& lost_gpu() const { return lost_gpu_; }
-  // Did the last sample show that no GPU was utilized? An unknown utilization is not idle.
-  bool idle() const { return idle_; }
+  // What the last sample showed.
+  GpuLoad load() const { return load_; }
 
  private:
   // The average of a value over the time in which it was known.
@@ -89,7 +93,7 @@ class UsageMeter {
   std::vector<TimeAverage> utilization_pct_;  // for each GPU
   std::vector<TimeAverage> power_w_;          // for each GPU
   std::optional<Clock::time_point> last_sample_time_;
-  bool idle_ = false;
+  GpuLoad load_ = GpuLoad::unknown;
   std::optional<Intruder> intruder_;
   std::string lost_gpu_;
 };

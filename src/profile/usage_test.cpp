@@ -146,9 +146,9 @@ TEST(UsageMeter, measures_utilization_and_idle_time) {
   UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
   meter.add_sample({make_sample({}, 100)}, kStart);
   meter.add_sample({make_sample({}, 100)}, kStart + 1s);
-  EXPECT_FALSE(meter.idle());
+  EXPECT_NE(meter.load(), GpuLoad::idle);
   meter.add_sample({make_sample({}, 0)}, kStart + 4s);
-  EXPECT_TRUE(meter.idle());
+  EXPECT_EQ(meter.load(), GpuLoad::idle);
   EXPECT_DOUBLE_EQ(*meter.usage().gpus[0].utilization_pct, 25);
   EXPECT_EQ(meter.usage().idle, 3000ms);
 }
@@ -172,11 +172,11 @@ TEST(UsageMeter, unknown_is_not_idle) {
   UsageMeter meter(lease_of_this_process(std::nullopt), {make_baseline_gpu()});
   meter.add_sample({make_sample({}, std::nullopt)}, kStart);
   meter.add_sample({make_sample({}, std::nullopt)}, kStart + 1s);
-  EXPECT_FALSE(meter.idle());
+  EXPECT_NE(meter.load(), GpuLoad::idle);
   EXPECT_EQ(meter.usage().idle, std::nullopt);
   EXPECT_EQ(meter.usage().gpus[0].utilization_pct, std::nullopt);
   meter.add_sample({}, kStart + 2s);
-  EXPECT_FALSE(meter.idle());
+  EXPECT_NE(meter.load(), GpuLoad::idle);
 }
 
 Usage make_usage(Bytes peak, double max_memory_fraction) {

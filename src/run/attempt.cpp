@@ -10,10 +10,12 @@
 
 #include "base/terminal.h"
 #include "base/text.h"
+#include "base/time_text.h"
 #include "devices/placeholder.h"
 #include "lease/bell_holders.h"
 #include "lease/job_environment.h"
 #include "lease/lease_history.h"
+#include "run/job_alerts.h"
 #include "run/keeper.h"
 #include "run/output_limit.h"
 #include "run/output_tail.h"
@@ -67,7 +69,11 @@ class Attempt {
         signals_(signals),
         // At the learning rate for every request: the profile decides what the next run reserves.
         sampler_(lease_, SamplingRate::learning),
-        output_limit_(options.bounded_output, options.output_limit) {}
+        output_limit_(options.bounded_output, options.output_limit) {
+    if (options.alert_before_end)
+      end_alert_.emplace(*options.alert_before_end, lease_.record().granted);
+    if (options.alert_idle) idle_alert_.emplace(*options.alert_idle);
+  }
 
   AttemptResult run(Job job) {
     set_up_gpus(job);
@@ -100,28 +106,69 @@ class Attempt {
 
  private:
   std::chrono::milliseconds work_if_due() {
-    const auto sample_due = sample_if_due(sampler_, probe_, lease_);
-    if (options_.on_problem) report_problems();
-    if (options_.bounded_output < 0) return sample_due;
+    using std::chrono::milliseconds;
+    auto due = sample_if_due(sampler_, probe_, lease_);
+    if (options_.on_alert) report_samples();
+    if (end_alert_) due = std::min(due, report_end_if_due());
+    if (options_.bounded_output < 0) return due;
     const auto now = Clock::now();
     if (now >= output_check_) output_check_ = now + output_limit_.apply();
-    return std::min(sample_due, std::chrono::ceil<std::chrono::milliseconds>(output_check_ - now));
+    return std::min(due, std::chrono::ceil<milliseconds>(output_check_ - now));
   }
 
-  void report_problems() {
+  std::string describe_gpus(const std::vector<std::string>& uuids) const {
+    return gpu_list(format_gpu_indices(lease_.host_gpus(), uuids));
+  }
+
+  void report_samples() {
     const UsageMeter& meter = sampler_.meter();
-    const auto gpu = [this](const std::string& uuid) {
-      return gpu_list(format_gpu_indices(lease_.host_gpus(), {uuid}));
-    };
     if (const auto& intruder = meter.intruder()) {
-      options_.on_problem(
-          NotifyEvent::stranger,
-          fmt::format("{} on {}", describe_stranger(intruder->process), gpu(intruder->uuid)));
+      options_.on_alert(
+          {NotifyEvent::stranger, fmt::format("{} on {}", describe_stranger(intruder->process),
+                                              describe_gpus({intruder->uuid}))});
     }
     if (!meter.lost_gpu().empty()) {
-      options_.on_problem(NotifyEvent::gpu_lost,
-                          fmt::format("the driver has lost {}", gpu(meter.lost_gpu())));
+      options_.on_alert({NotifyEvent::gpu_lost,
+                         fmt::format("the driver has lost {}", describe_gpus({meter.lost_gpu()}))});
     }
+    if (!idle_alert_) return;
+    if (const auto idle = idle_alert_->observe(sampler_.load(), Clock::now())) {
+      const std::vector<std::string>& uuids = lease_.record().uuids;
+      options_.on_alert(
+          {NotifyEvent::idle,
+           fmt::format("{} {} idle for {}", describe_gpus(uuids),
+                       uuids.size() == 1 ? "has been" : "have been", format_whole_seconds(*idle)),
+           std::nullopt, idle});
+    }
+  }
+
+  // An estimate from earlier runs (Record::time_is_estimated) is not an announced end.
+  std::optional<TimePoint> announced_end() const {
+    return lease_.record().time_is_estimated ? std::nullopt : lease_.record().expected_end();
+  }
+
+  // Returns the time until the next call is due.
+  std::chrono::milliseconds report_end_if_due() {
+    constexpr std::chrono::milliseconds kNotDue = std::chrono::hours(1);
+    const TimePoint now = std::chrono::system_clock::now();
+    end_alert_->set_end(announced_end(), now);
+    if (end_alert_->due() && *end_alert_->due() <= now) {
+      lease_.update_announced_end();  // 'berth extend' may have moved it a moment ago
+      end_alert_->set_end(announced_end(), now);
+    }
+    const auto due = end_alert_->due();
+    if (!due) return kNotDue;
+    if (*due > now) return std::chrono::ceil<std::chrono::milliseconds>(*due - now);
+    end_alert_->set_told();
+    const TimePoint end = *announced_end();
+    const auto left =
+        std::max(std::chrono::round<std::chrono::seconds>(end - now), std::chrono::seconds(0));
+    options_.on_alert({NotifyEvent::about_to_end,
+                       fmt::format("announced to end in {}; 'berth extend {} 1h' tells the other "
+                                   "users that it takes longer",
+                                   format_whole_seconds(left), lease_.id()),
+                       end});
+    return kNotDue;
   }
 
   void set_up_gpus(Job& job) {
@@ -188,6 +235,8 @@ class Attempt {
   OutputLimit output_limit_;
   Clock::time_point output_check_{};
   std::optional<Placeholders> placeholders_;
+  std::optional<EndAlert> end_alert_;
+  std::optional<IdleAlert> idle_alert_;
 };
 
 }  // namespace

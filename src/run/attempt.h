@@ -29,9 +29,12 @@ struct AttemptOptions {
   // Of a detached job; -1: none. See output_limit.h.
   int bounded_output = -1;
   Bytes output_limit{};
-  // Called with `stranger` or `gpu_lost`, and a sentence, when a sample shows it: at each sample
-  // from then on. Empty: not called.
-  std::function<void(NotifyEvent event, const std::string& message)> on_problem{};
+  // Called when the user is to be told something while the job runs. With `stranger` and `gpu_lost`
+  // from the first sample that shows it on, again and again. Empty: not called.
+  std::function<void(const JobAlert& alert)> on_alert{};
+  // How long before the announced end, and after which idle time, it is called; nullopt: never.
+  std::optional<std::chrono::nanoseconds> alert_before_end{};
+  std::optional<std::chrono::nanoseconds> alert_idle{};
 };
 
 struct AttemptResult {

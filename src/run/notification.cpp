@@ -26,6 +26,8 @@ constexpr std::array kEventNames{
     EventName{NotifyEvent::failed, "failed", "x", "4"},
     EventName{NotifyEvent::out_of_memory, "out_of_memory", "x", "4"},
     EventName{NotifyEvent::refused, "refused", "no_entry", "4"},
+    EventName{NotifyEvent::about_to_end, "about_to_end", "hourglass_flowing_sand", "3"},
+    EventName{NotifyEvent::idle, "idle", "zzz", "3"},
     EventName{NotifyEvent::stranger, "stranger", "warning", "4"},
     EventName{NotifyEvent::gpu_lost, "gpu_lost", "rotating_light", "5"},
 };
@@ -75,6 +77,8 @@ std::string describe_event(const Notification& one) {
       return fmt::format("ran out of GPU memory{}", after);
     case NotifyEvent::refused:
       return fmt::format("{}did not run ({})", subject, printable(one.message));
+    case NotifyEvent::about_to_end:
+    case NotifyEvent::idle:
     case NotifyEvent::stranger:
     case NotifyEvent::gpu_lost:
       return printable(one.message);
@@ -167,6 +171,24 @@ std::string format_facts(const Notification& one) {
   return text;
 }
 
+// A line of a mail has at most 998 bytes (RFC 5322).
+std::string break_mail_lines(std::string_view text) {
+  constexpr std::size_t kMaxLine = 900;
+  std::string broken;
+  std::size_t line = 0;
+  while (!text.empty()) {
+    const std::size_t length = std::max<std::size_t>(1, utf8_length(text));
+    if (line + length > kMaxLine) {
+      broken += '\n';
+      line = 0;
+    }
+    line = text.front() == '\n' ? 0 : line + length;
+    broken += text.substr(0, length);
+    text.remove_prefix(length);
+  }
+  return broken;
+}
+
 // `text` in double quotes, as curl reads it in a configuration.
 std::string quote_for_curl(std::string_view text) {
   std::string quoted = "\"";
@@ -181,7 +203,8 @@ std::string quote_for_curl(std::string_view text) {
   return quoted + '"';
 }
 
-// Slack's three characters of markup; nothing mentions a channel or a user then.
+// Slack's three characters of markup, and an invisible character (zero width space) behind each @:
+// nothing mentions a channel or a user then. Mattermost needs no markup for "@channel".
 std::string escape_for_slack(std::string_view text) {
   std::string escaped;
   for (const char c : text) {
@@ -191,6 +214,8 @@ std::string escape_for_slack(std::string_view text) {
       escaped += "&lt;";
     } else if (c == '>') {
       escaped += "&gt;";
+    } else if (c == '@') {
+      escaped += "@\u200b";
     } else {
       escaped += c;
     }
@@ -272,9 +297,12 @@ Json notification_json(const Notification& notification) {
             {"signal", or_null(one.signal)},
             {"interrupted", one.interrupted},
             {"run_s", Json()},
+            {"ends", one.ends ? Json(format_iso_time(*one.ends)) : Json()},
+            {"idle_s", Json()},
             {"message", text_or_null(one.message)},
             {"batch", one.counts ? counts_json(*one.counts) : Json()},
             {"text", format_notification_text(one)}};
+  if (one.idle) json["idle_s"] = std::chrono::round<std::chrono::seconds>(*one.idle).count();
   if (one.run_time) json["run_s"] = std::chrono::floor<std::chrono::seconds>(*one.run_time).count();
   return json;
 }
@@ -311,7 +339,8 @@ std::string format_mail(const Notification& notification, const std::string& add
       "MIME-Version: 1.0\nContent-Type: text/plain; charset=utf-8\n"
       "Content-Transfer-Encoding: 8bit\n\n{}\n\n{}",
       address, encode_header(format_title(notification)), to_string(notification.event),
-      notification.id, format_notification_text(notification), format_facts(notification));
+      notification.id, break_mail_lines(format_notification_text(notification)),
+      break_mail_lines(format_facts(notification)));
 }
 
 std::string format_bell(const Notification& notification, bool has_title) {

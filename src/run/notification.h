@@ -26,13 +26,16 @@ enum class NotifyEvent : std::uint8_t {
   failed,         // with another exit code, or by a signal
   out_of_memory,  // it failed, and had run out of GPU memory
   refused,        // it ended before it ran: its request cannot be met, or a job before it failed
+  about_to_end,   // its announced end comes soon; nothing ends it then
+  idle,           // none of its GPUs was utilized for some time
   stranger,       // a process of another user computes on a GPU that the job has alone
   gpu_lost,       // the driver has lost a GPU of the job
 };
 
 inline constexpr std::array kNotifyEvents{
-    NotifyEvent::granted, NotifyEvent::ended,    NotifyEvent::failed,  NotifyEvent::out_of_memory,
-    NotifyEvent::refused, NotifyEvent::stranger, NotifyEvent::gpu_lost};
+    NotifyEvent::granted,       NotifyEvent::ended,    NotifyEvent::failed,
+    NotifyEvent::out_of_memory, NotifyEvent::refused,  NotifyEvent::about_to_end,
+    NotifyEvent::idle,          NotifyEvent::stranger, NotifyEvent::gpu_lost};
 
 // The name of the event for users: that of its constant.
 std::string_view to_string(NotifyEvent event);
@@ -48,7 +51,7 @@ struct NotifyCounts {
 };
 
 struct Notification {
-  std::string id;  // of the job and the event: the same in each try
+  std::string id;  // of the job, the event and how many of its kind: the same in each try
   NotifyEvent event = NotifyEvent::ended;
   bool is_batch = false;
   TimePoint time;
@@ -64,11 +67,21 @@ struct Notification {
   std::optional<int> signal{};  // that ended the job
   bool interrupted = false;     // the user asked it to end
   std::optional<std::chrono::nanoseconds> run_time{};
-  std::string message{};  // the reason of `refused`, the stranger, the GPU that is lost
+  std::string message{};  // the reason of `refused`, the stranger, the GPU that is lost, and so on
+  std::optional<TimePoint> ends{};                 // of `about_to_end`
+  std::optional<std::chrono::nanoseconds> idle{};  // of `idle`: for how long
   std::optional<NotifyCounts> counts{};
 };
 
-// The longest label and command in a notification, in bytes.
+// An event of a running job, for a notification.
+struct JobAlert {
+  NotifyEvent event = NotifyEvent::stranger;
+  std::string message;
+  std::optional<TimePoint> ends{};
+  std::optional<std::chrono::nanoseconds> idle{};
+};
+
+// The longest label, command and directory in a notification, in bytes.
 constexpr std::size_t kMaxNotificationText = 512;
 // `text`, or its beginning and a mark.
 std::string cut_notification_text(std::string_view text);

@@ -41,7 +41,7 @@ std::size_t count(std::string_view text, std::string_view part) {
 TEST(Notification, each_event_has_a_name_that_is_found_again) {
   for (const NotifyEvent event : kNotifyEvents)
     EXPECT_EQ(find_notify_event(to_string(event)), event);
-  EXPECT_EQ(find_notify_event("idle"), std::nullopt);
+  EXPECT_EQ(find_notify_event("idel"), std::nullopt);
 }
 
 TEST(Notification, says_what_happened) {
@@ -59,6 +59,29 @@ TEST(Notification, says_what_happened) {
   one.event = NotifyEvent::refused;
   one.message = "no GPU here has 90 GiB";
   EXPECT_TRUE(contains(format_notification_text(one), "did not run (no GPU here has 90 GiB)"));
+}
+
+TEST(Notification, a_mail_has_no_line_that_is_too_long) {
+  Notification one = make_notification(NotifyEvent::refused);
+  for (int i = 0; i < 600; ++i) one.message += "\x01\u20ac";
+  std::string_view mail;
+  const std::string text = format_mail(one, "ann@example.org");
+  for (mail = text; !mail.empty();) {
+    const std::size_t length = std::min(mail.find('\n'), mail.size());
+    EXPECT_LE(length, 998U);
+    mail.remove_prefix(std::min(mail.size(), length + 1));
+  }
+  EXPECT_EQ(count(text, "\u20ac"), 600U) << "no character is cut";
+}
+
+TEST(Notification, an_alert_has_its_time) {
+  Notification one = make_notification(NotifyEvent::idle);
+  EXPECT_TRUE(notification_json(one).find("idle_s")->is_null());
+  one.idle = std::chrono::minutes(30);
+  one.ends = TimePoint(std::chrono::seconds(1'700'000'600));
+  const Json json = notification_json(one);
+  EXPECT_EQ(json.find("idle_s")->as_unsigned(), 1800U);
+  EXPECT_EQ(json.find("ends")->as_string()->c_str(), std::string("2023-11-14T22:23:20Z"));
 }
 
 TEST(Notification, counts_the_lines_of_a_batch) {
@@ -153,7 +176,7 @@ TEST(Notification, slack_does_not_mention_a_channel) {
   one.label = "<!channel> & <@U1>";
   const std::string text = format_curl_configuration(one, {"https://x/", {}, WebhookFormat::slack},
                                                      std::chrono::seconds(10));
-  EXPECT_TRUE(contains(text, "&lt;!channel&gt; &amp; &lt;@U1&gt;")) << text;
+  EXPECT_TRUE(contains(text, "&lt;!channel&gt; &amp; &lt;@\\\\u200bU1&gt;")) << text;
 }
 
 TEST(Notification, a_terminal_gets_no_sequence_of_the_job) {

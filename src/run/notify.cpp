@@ -8,17 +8,17 @@
 #include <fcntl.h>
 #include <filesystem>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
-#include <variant>
 
 #include "base/environment.h"
+#include "base/quantity.h"
 #include "base/suggestion.h"
 #include "base/terminal.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "harbour/record.h"
-#include "run/job.h"
 #include "run/notify_sender.h"
 
 namespace berth {
@@ -150,6 +150,24 @@ Result<WebhookFormat> configured_format(const NotifySettings& settings) {
       setting_error(setting->source, setting->line, "webhook_format: " + problem.message));
 }
 
+Result<std::chrono::nanoseconds> configured_time(const NotifySettings& settings,
+                                                 std::string_view name,
+                                                 std::chrono::nanoseconds otherwise) {
+  const Setting* const setting = find_setting(settings, name);
+  if (setting == nullptr) return otherwise;
+  const auto time = parse_duration(setting->value);
+  if (time && *time > std::chrono::nanoseconds::zero()) return *time;
+  return tl::make_unexpected(setting_error(
+      setting->source, setting->line,
+      fmt::format("{}: {}", name,
+                  time ? "the time is zero; write a duration such as 10m" : time.error().message)));
+}
+
+Result<Notifier::AlertTimes> configured_alert_times(const NotifySettings& settings) {
+  return Notifier::AlertTimes{TRY(configured_time(settings, "about_to_end", kDefaultBeforeEnd)),
+                              TRY(configured_time(settings, "idle", kDefaultIdle))};
+}
+
 // A command and a webhook exist only in the configuration.
 Result<const Setting*> require_setting(const NotifySettings& settings, NotifyTarget target) {
   const std::string_view name = to_string(target);
@@ -170,22 +188,36 @@ Result<const Setting*> require_setting(const NotifySettings& settings, NotifyTar
                           name, name, example));
 }
 
-// The path of the program; empty: it was not found.
-std::string find_in_path(const std::string& name, std::initializer_list<const char*> more = {}) {
-  const auto found = find_program(name);
-  // The sending process is in another folder.
-  std::error_code problem;
-  if (const auto* const path = std::get_if<std::string>(&found))
-    return std::filesystem::absolute(*path, problem).string();
-  for (const char* const path : more) {
-    if (::access(path, X_OK) == 0) return path;
+// Whether no other user could have put the program there, as far as this user's PATH says. Root may
+// have the PATH of another user.
+bool is_trusted_program(const std::string& folder, const std::string& path) {
+  struct stat file {};
+  struct stat place {};
+  if (!folder.starts_with('/') || ::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode) ||
+      ::access(path.c_str(), X_OK) != 0)
+    return false;
+  if (::geteuid() != 0) return true;
+  return ::stat(folder.c_str(), &place) == 0 && file.st_uid == 0 && place.st_uid == 0 &&
+         (file.st_mode & S_IWOTH) == 0;
+}
+
+// The path of the program; empty: it was not found. Not in the current folder, which may be another
+// user's: the user has not typed the program's name.
+std::string find_sender_program(const std::string& name, std::string_view more_folders = "") {
+  const std::string folders =
+      fmt::format("{}:{}", get_env("PATH").value_or("/bin:/usr/bin"), more_folders);
+  for (std::string_view rest = folders; !rest.empty();) {
+    const std::string folder(rest.substr(0, rest.find(':')));
+    rest.remove_prefix(std::min(rest.size(), folder.size() + 1));
+    std::string path = fmt::format("{}/{}", folder, name);
+    if (is_trusted_program(folder, path)) return path;
   }
   return "";
 }
 
 std::string find_sender(NotifyTarget target) {
   if (target == NotifyTarget::webhook) {
-    std::string path = find_in_path("curl");
+    std::string path = find_sender_program("curl");
     if (path.empty()) {
       print_message(
           "no notification is sent by webhook, since the program curl was not found; install it "
@@ -195,7 +227,7 @@ std::string find_sender(NotifyTarget target) {
   }
   if (target == NotifyTarget::mail) {
     // Administrators' folders are often not in the PATH of a user.
-    std::string path = find_in_path("sendmail", {"/usr/sbin/sendmail", "/usr/lib/sendmail"});
+    std::string path = find_sender_program("sendmail", "/usr/sbin:/usr/lib");
     if (path.empty()) {
       print_message(
           "no notification is sent by mail, since the program sendmail was not found; install one "
@@ -256,6 +288,11 @@ Result<std::string> choose_address(const NotifyChoice& choice, const NotifySetti
   return user_name(::geteuid());  // the mail system of the host delivers it, or forwards it
 }
 
+// The job may get a new end, and its GPUs may be idle again. Everything else is sent once.
+bool can_repeat(NotifyEvent event) {
+  return event == NotifyEvent::about_to_end || event == NotifyEvent::idle;
+}
+
 void warn_about_distrust(const NotifySettings& settings) {
   if (settings.distrust_reason.empty()) return;
   print_message(
@@ -306,16 +343,31 @@ Result<void> add_notify_choice(std::string_view text, NotifyOptions& options) {
     options.none = true;
     return {};
   }
+  choice.text = text;
   choice.target = TRY(parse_target(name));
   if (colon != std::string_view::npos) choice.events = TRY(parse_events(text.substr(colon + 1)));
   options.choices.push_back(std::move(choice));
   return {};
 }
 
+const NotifyChoice* find_choice_without_batch_events(const NotifyOptions& options) {
+  const auto is_of_single_job = [](NotifyEvent event) {
+    return event == NotifyEvent::about_to_end || event == NotifyEvent::idle ||
+           event == NotifyEvent::stranger || event == NotifyEvent::gpu_lost;
+  };
+  for (const NotifyChoice& choice : options.choices) {
+    if (choice.events &&
+        std::all_of(choice.events->begin(), choice.events->end(), is_of_single_job))
+      return &choice;
+  }
+  return nullptr;
+}
+
 Result<void> check_notify_settings(const NotifySettings& settings) {
   TRY(configured_events(settings));
   TRY(configured_choices(settings));
   TRY(configured_format(settings));
+  TRY(configured_alert_times(settings));
   if (find_setting(settings, "mail") != nullptr) TRY(choose_address({}, settings));
   return {};
 }
@@ -360,12 +412,21 @@ Result<Notifier> Notifier::create(const NotifyOptions& options, NotifySubject su
     }
   }
   if (is_asked_for) warn_about_distrust(settings);
+  const auto wants = [&](NotifyEvent event) {
+    return std::any_of(notifier.targets_.begin(), notifier.targets_.end(),
+                       [event](const Target& target) { return target.events.contains(event); });
+  };
+  notifier.alert_times_ = TRY(configured_alert_times(settings));
+  if (!wants(NotifyEvent::about_to_end)) notifier.alert_times_.before_end.reset();
+  if (!wants(NotifyEvent::idle)) notifier.alert_times_.idle.reset();
   std::error_code problem;
   notifier.subject_ = std::move(subject);
   notifier.subject_.label = cut_notification_text(notifier.subject_.label);
   notifier.subject_.command = cut_notification_text(notifier.subject_.command);
-  notifier.directory_ = std::filesystem::current_path(problem).string();
+  notifier.directory_ = cut_notification_text(std::filesystem::current_path(problem).string());
   notifier.host_ = configuration.host;
+  // Now, since a directory service that hangs must not delay a job that has GPUs.
+  if (notifier.is_active()) notifier.user_ = user_name(::geteuid());
   notifier.id_ = make_id();
   ::getrlimit(RLIMIT_NOFILE, &notifier.descriptors_);
   return notifier;
@@ -379,12 +440,14 @@ void Notifier::set_detached_job(const std::string& id, const std::string& folder
 
 Notification Notifier::make_notification(NotifyEvent event) const {
   Notification notification;
+  const auto sent = sent_.find(event);
   notification.id = fmt::format("{}-{}", id_, to_string(event));
+  if (sent != sent_.end()) notification.id += fmt::format("-{}", sent->second + 1);
   notification.event = event;
   notification.is_batch = subject_.is_batch;
   notification.time = std::chrono::system_clock::now();
   notification.host = host_;
-  notification.user = user_name(::geteuid());
+  notification.user = user_;
   notification.job = job_;
   notification.lease = lease_;
   notification.gpus = gpus_;
@@ -427,15 +490,17 @@ void Notifier::send_refused(const Error& error) {
   send(notification);
 }
 
-void Notifier::send_problem(NotifyEvent event, const std::string& message) {
-  if (!is_active() || sent_.contains(event)) return;
-  Notification notification = make_notification(event);
-  notification.message = cut_notification_text(message);
+void Notifier::send_alert(const JobAlert& alert) {
+  if (!is_active() || (sent_.contains(alert.event) && !can_repeat(alert.event))) return;
+  Notification notification = make_notification(alert.event);
+  notification.message = cut_notification_text(alert.message);
+  notification.ends = alert.ends;
+  notification.idle = alert.idle;
   send(notification);
 }
 
 void Notifier::send(const Notification& notification) {
-  if (!sent_.insert(notification.event).second) return;
+  if (sent_[notification.event]++ > 0 && !can_repeat(notification.event)) return;
   std::vector<const Target*> receivers;
   for (const Target& target : targets_) {
     if (!target.events.contains(notification.event)) continue;

@@ -5,12 +5,16 @@
 // its descriptors: it cannot delay the release of a lease or the job. Each target has such a
 // process, which tries three times and gives each try 10 s.
 //
-// What is guaranteed: a job sends each event at most once to each target. If the job's berth
+// What is guaranteed: a job sends each event at most once to each target (`about_to_end` once for
+// each end, `idle` once for each idle time). If the job's berth
 // process, the sending process or its program is killed, a notification may be missing; nothing
 // sends it later. A try is repeated only after one that has failed by itself or took too long, so a
 // receiver that got a notification but did not say so in time gets it again, with the same id.
 #pragma once
 
+#include <array>
+#include <chrono>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -31,11 +35,16 @@ inline constexpr std::array kNotifyTargets{NotifyTarget::command, NotifyTarget::
 
 std::string_view to_string(NotifyTarget target);
 
+// How long before a job's announced end, and after which idle time, without a setting.
+constexpr std::chrono::minutes kDefaultBeforeEnd(10);
+constexpr std::chrono::minutes kDefaultIdle(30);
+
 // A target that the user has named, and for which events.
 struct NotifyChoice {
   NotifyTarget target = NotifyTarget::mail;
   std::optional<std::set<NotifyEvent>> events{};  // nullopt: those of the configuration
   std::string address{};                          // of a mail; empty: that of the configuration
+  std::string text{};                             // as it was typed
 };
 
 // The values of --notify.
@@ -44,6 +53,10 @@ struct NotifyOptions {
   bool none = false;               // "none": also not what the configuration says
   std::vector<std::string> texts;  // as they were typed
 };
+
+// The first choice that names only events of a single running job, which a batch does not have;
+// nullptr: there is none.
+const NotifyChoice* find_choice_without_batch_events(const NotifyOptions& options);
 
 // Parses "TARGET", "TARGET:EVENT,EVENT", "mail=ADDRESS" or "none". ErrorKind::usage: the message
 // follows the name of the flag.
@@ -92,8 +105,15 @@ class Notifier {
   // The job ends with an error of Berth: `refused`, or `failed` if it had its GPUs before. Does
   // nothing after send_end().
   void send_refused(const Error& error);
-  // `stranger` or `gpu_lost`.
-  void send_problem(NotifyEvent event, const std::string& message);
+  // `stranger` and `gpu_lost` are sent once for a job, the others at each call.
+  void send_alert(const JobAlert& alert);
+  // How long before the announced end, and after which idle time, the targets want alerts; nullopt:
+  // no target does.
+  struct AlertTimes {
+    std::optional<std::chrono::nanoseconds> before_end{};
+    std::optional<std::chrono::nanoseconds> idle{};
+  };
+  const AlertTimes& alert_times() const { return alert_times_; }
 
   // For the processes that send.
   struct Target {
@@ -111,7 +131,8 @@ class Notifier {
 
   NotifySubject subject_;
   std::vector<Target> targets_;
-  std::set<NotifyEvent> sent_;
+  AlertTimes alert_times_;
+  std::map<NotifyEvent, unsigned> sent_;  // how often
   bool has_ended_ = false;
   std::string id_;  // the first part of the ids of notifications
   std::string job_;
@@ -120,6 +141,7 @@ class Notifier {
   std::string gpus_;
   std::string directory_;
   std::string host_;
+  std::string user_;
   rlimit descriptors_{};  // the limit before this process raised it
 };
 

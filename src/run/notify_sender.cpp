@@ -40,8 +40,25 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr seconds kTryTime(10);
+// Shorter: after that, curl says what the server has answered so far.
+constexpr seconds kCurlTime(9);
 // Before the second and the third try.
 constexpr std::array<seconds, 2> kPauses{seconds(2), seconds(8)};
+
+constexpr const char* kProcessName = "berth-notify";
+// A server that does not answer would otherwise cost a batch of many lines all processes that the
+// user may have.
+constexpr std::size_t kMaxSenders = 200;
+
+// The processes of this user that send a notification now, with this one.
+std::size_t count_senders() {
+  const std::string name = fmt::format("{}\n", kProcessName);
+  const std::vector<pid_t> pids = list_processes();
+  return static_cast<std::size_t>(std::count_if(pids.begin(), pids.end(), [&](pid_t pid) {
+    return read_process_owner(pid) == ::geteuid() &&
+           read_proc_file(fmt::format("/proc/{}/comm", pid).c_str()) == name;
+  }));
+}
 
 struct SenderProgram {
   std::string path;
@@ -152,7 +169,7 @@ std::optional<FailedTry> describe_curl_exit(int code) {
     case 28:
       return FailedTry{fmt::format("no answer within {} s", kTryTime.count())};
     case 35:
-      return FailedTry{"the TLS connection failed", true};
+      return FailedTry{"the TLS connection failed"};
     case 51:
     case 58:
     case 60:
@@ -163,9 +180,20 @@ std::optional<FailedTry> describe_curl_exit(int code) {
   }
 }
 
+bool is_accepted(const ProgramResult& result) {
+  const int code = parse_integer<int>(result.output).value_or(0);
+  return code >= 200 && code < 300;
+}
+
+// The server has accepted the notification, and the rest of its answer did not come: it ended too
+// early, came too slowly, or was wrong.
+bool is_answer_cut(int exit_code) {
+  constexpr std::array kExitCodes{18, 28, 56, 92};
+  return std::find(kExitCodes.begin(), kExitCodes.end(), exit_code) != kExitCodes.end();
+}
+
 std::optional<FailedTry> check_http_code(const std::string& text) {
   const int code = parse_integer<int>(text).value_or(0);
-  if (code >= 200 && code < 300) return std::nullopt;
   constexpr int kTimeout = 408;
   constexpr int kTooMany = 429;
   const bool is_final = code >= 300 && code < 500 && code != kTimeout && code != kTooMany;
@@ -180,6 +208,8 @@ std::optional<FailedTry> find_failure(NotifyTarget target, const ProgramResult& 
   }
   const bool exited = WIFEXITED(result.status);
   const int code = exited ? WEXITSTATUS(result.status) : -1;
+  if (target == NotifyTarget::webhook && is_accepted(result) && (code == 0 || is_answer_cut(code)))
+    return std::nullopt;
   if (code == 0 && target == NotifyTarget::webhook) return check_http_code(result.output);
   if (code == 0) return std::nullopt;
   if (target == NotifyTarget::webhook && exited) {
@@ -196,7 +226,7 @@ SenderProgram make_program(const Notifier::Target& target, const Notification& n
       // -q: no ~/.curlrc, which could switch the check of certificates off.
       return {target.program,
               {"curl", "-q", "--config", "-"},
-              format_curl_configuration(notification, target.webhook, kTryTime),
+              format_curl_configuration(notification, target.webhook, kCurlTime),
               {},
               true};
     case NotifyTarget::mail:
@@ -256,6 +286,12 @@ class Sender {
         terminal_(std::move(terminal)) {}
 
   void run() {
+    if (count_senders() > kMaxSenders) {
+      const FailedTry failure{
+          fmt::format("{} other notifications of yours are still being sent", kMaxSenders)};
+      log(failure.reason);
+      return report(failure, 1);
+    }
     const SenderProgram program = make_program(target_, notification_);
     for (std::size_t attempt = 0;; ++attempt) {
       const auto failure = find_failure(target_.kind, run_program(program));
@@ -314,7 +350,7 @@ void leave_job(const rlimit& descriptors) {
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::setrlimit(RLIMIT_NOFILE, &descriptors);
   (void)!::chdir("/");
-  ::prctl(PR_SET_NAME, "berth-notify");
+  ::prctl(PR_SET_NAME, kProcessName);
 }
 
 std::string cannot_start_message(const Notification& notification) {

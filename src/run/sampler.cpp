@@ -29,10 +29,10 @@ milliseconds Sampler::time_to_next_sample() const {
 void Sampler::add_sample(const Result<std::vector<GpuSample>>& samples, Lease& lease) {
   const auto now = Clock::now();
   if (samples) meter_.add_sample(*samples, now);
+  load_ = samples ? meter_.load() : GpuLoad::unknown;
   next_sample_ = now + (samples ? interval(now) : kRetryInterval);
   // A lease whose load is unknown does not count as idle.
-  const bool used = !samples || !meter_.idle();
-  if (!used || now - last_touch_ < kTouchInterval) return;
+  if (load_ == GpuLoad::idle || now - last_touch_ < kTouchInterval) return;
   last_touch_ = now;
   lease.harbour().touch_lease(lease.id());
 }

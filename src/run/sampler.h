@@ -28,6 +28,8 @@ class Sampler {
 
   const Usage& usage() const { return meter_.usage(); }
   const UsageMeter& meter() const { return meter_; }
+  // What the last sample showed; unknown if the driver did not answer, or before the first one.
+  GpuLoad load() const { return load_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -36,6 +38,7 @@ class Sampler {
 
   UsageMeter meter_;
   SamplingRate rate_;
+  GpuLoad load_ = GpuLoad::unknown;
   Clock::time_point begin_ = Clock::now();
   Clock::time_point next_sample_;
   Clock::time_point last_touch_ = begin_;  // when the lease was last marked as used

@@ -102,6 +102,12 @@ Result<void> check_options(const BatchCommandOptions& options) {
   }
   if (options.notify_lines && options.notify.choices.empty())
     return usage_failure("--notify-lines needs --notify; write, for example, --notify mail");
+  if (const auto* const choice = find_choice_without_batch_events(options.notify);
+      choice != nullptr && !options.notify_lines) {
+    return usage_failure(
+        fmt::format("--notify {} names events of single jobs only; add --notify-lines",
+                    in_quotes(choice->text)));
+  }
   if (options.limit && options.old_limit) {
     return usage_failure("--limit and --timeout mean the same here; use only --limit");
   }

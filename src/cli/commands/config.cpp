@@ -57,6 +57,14 @@ void add_notify_rows(const NotifySettings& settings, std::vector<SettingRow>& ro
     rows.push_back({fmt::format("notify.{}", name), is_set ? Json(found->second.values) : Json(),
                     is_set ? found->second.source : ""});
   }
+  for (const auto& [name, otherwise] :
+       {std::pair{"about_to_end", kDefaultBeforeEnd}, std::pair{"idle", kDefaultIdle}}) {
+    const auto found = settings.texts.find(name);
+    const bool is_set = found != settings.texts.end();
+    rows.push_back({fmt::format("notify.{}", name),
+                    is_set ? found->second.value : format_duration(otherwise),
+                    is_set ? found->second.source : ""});
+  }
 }
 
 Result<std::vector<SettingRow>> read_settings() {

@@ -30,6 +30,12 @@ struct ExtendCommandOptions {
 // has sent.
 Result<std::string> current_lease(const std::string& id) {
   const auto job = find_job(id);
+  if (job && job->spec.kind == JobKind::batch) {
+    return fail(ErrorKind::usage,
+                fmt::format("extend: {} is a batch, and each of its lines has an end of its own; "
+                            "name the lease of a line ('berth status --json')",
+                            id));
+  }
   if (job && !job->grants.empty()) return job->grants.back().lease;
   std::optional<Harbour> harbour = TRY(Harbour::open_existing());
   const auto sent = harbour ? TRY(find_sent_job(*harbour, id)) : std::nullopt;

@@ -254,9 +254,9 @@ Result<int> run_job(const RunCommandOptions& options, const std::vector<std::str
     attempt_options.output_limit = TRY(read_configuration()).job_output;
   }
   if (notifier.is_active()) {
-    attempt_options.on_problem = [&notifier](NotifyEvent event, const std::string& message) {
-      notifier.send_problem(event, message);
-    };
+    attempt_options.on_alert = [&notifier](const JobAlert& alert) { notifier.send_alert(alert); };
+    attempt_options.alert_before_end = notifier.alert_times().before_end;
+    attempt_options.alert_idle = notifier.alert_times().idle;
   }
   if (!options.job_spec_file.empty()) attempt_options.lifeline = STDOUT_FILENO;
   attempt_options.always_record = options.request->auto_memory || !options.request->job.empty();
