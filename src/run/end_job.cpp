@@ -299,10 +299,9 @@ std::vector<JobEndResult> end_jobs(const std::vector<JobToEnd>& jobs,
   });
   wait_for_ends(watch, attempts, Clock::now() + grace, JobEndResult::ended);
   for (const bool with_berth : {false, true}) {
-    for_each_left(attempts, false,
-                  [&](const EndAttempt& attempt, const JobProcesses& processes) {
-                    kill_processes(*attempt.job, processes, with_berth);
-                  });
+    for_each_left(attempts, false, [&](const EndAttempt& attempt, const JobProcesses& processes) {
+      kill_processes(*attempt.job, processes, with_berth);
+    });
     wait_for_ends(watch, attempts, Clock::now() + (with_berth ? kKillTime : kRecordTime),
                   JobEndResult::killed);
   }
