@@ -257,7 +257,8 @@ def test_cancel_kills_after_the_grace_time(server):
     lease = adopt(server, launcher.pid)
     result = server.berth("cancel", "--grace", "100ms", lease)
     assert result.returncode == 0 and "killed" in result.stdout
-    assert launcher.wait() == -signal.SIGKILL and not is_alive(worker)
+    assert launcher.wait() == -signal.SIGKILL
+    eventually(lambda: not is_alive(worker), "the worker is killed, too")
     assert leases(server) == {}
 
 

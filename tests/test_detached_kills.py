@@ -129,6 +129,7 @@ def test_a_wait(server):
     os.mkfifo(gate)
     job = detach(server, "run", "-d", "--", "sh", "-c", f"echo started; cat {gate}; exit 3")
     eventually(lambda: "started" in output_of(server, job), "the job runs")
+    eventually(lambda: (server.harbour / "archive").exists(), "its berth process has written the grant into the history")
     before = sorted(os.listdir(server.harbour)), sorted(os.listdir(folder_of(server, job)))
     words = [BERTH, "wait", "--timeout", "20ms", job]
     killed = sum(run_and_kill(server, call, words) for call in calls_of(server, words, 4, False))

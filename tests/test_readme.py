@@ -87,6 +87,9 @@ def test_every_command_of_the_table_works(server, command):
         command = command.replace("TICKET", server.status()["queue"][0]["ticket"])
     if command.endswith(" ID"):
         command = command.replace("ID", server.berth("run", "-d", "--", "echo", "done").stdout.strip())
+    process = server.start_job("--mem", "1GiB") if command.endswith(" PID") else None
+    if process:
+        command = command.replace("PID", str(process.pid))
     command = command.replace("COMMAND", "status").replace("CMD", "echo done").replace("GPU", "0")
     command = command.replace("NAME", "grn-run --help")
     command += " --port 0" if serving else ""  # others may serve here
@@ -96,6 +99,8 @@ def test_every_command_of_the_table_works(server, command):
                         env={"PATH": f"{python}:{server.env['PATH']}"}, cwd=server.folder)
     assert result.returncode == (124 if watching else 0), result
     assert result.stdout or result.stderr or command.startswith("berth wait")
+    if process:
+        process.kill()
     # The shell's lease ends with the shell, a moment later. (With a command alone, bash would become
     # that command, and the lease be this process's.)
     wait_until(lambda: holder or not list(server.harbour.glob("lease-*")))
