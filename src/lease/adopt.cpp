@@ -24,8 +24,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// decide() does not grant by an older snapshot either.
-constexpr std::chrono::seconds kMaxSnapshotAge(2);
 constexpr int kMaxAttempts = 10;
 
 // What one look at the harbour and the snapshot has found. It is turned into words without the

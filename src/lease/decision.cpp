@@ -161,8 +161,6 @@ void ring_past_stopped(Harbour& harbour, const StoppedProcesses& stopped) {
 
 Result<Decision> decide(Harbour& harbour, PendingClient& self, const TimedSnapshot& snapshot,
                         const Topology& topology, const LockOptions& lock_options) {
-  // A stranger may have started on a GPU while this client waited for the lock.
-  constexpr std::chrono::seconds kMaxSnapshotAge(2);
   // After a long wait for the lock, unread bells do not show that their clients are stopped: those
   // clients waited for the lock as well.
   constexpr std::chrono::milliseconds kLongLockWait(500);

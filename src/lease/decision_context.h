@@ -38,6 +38,10 @@
 
 namespace berth {
 
+// No lease is granted by an older snapshot: a stranger may have started on a GPU while the client
+// waited for the lock.
+constexpr std::chrono::seconds kMaxSnapshotAge(2);
+
 // The first two active tickets of the queue, and the first two of each user, have special duties.
 constexpr std::size_t kFrontTickets = 2;
 
