@@ -212,6 +212,22 @@ def test_root_does_not_trust_the_job_folders_of_a_user(server):
     os.close(lock)
 
 
+@pytest.mark.needs_root
+@pytest.mark.parametrize("part", ["the folder", "a folder above it", "a link to it"])
+def test_roots_jobs_are_not_in_folders_that_a_user_can_replace(server, part):
+    """A user who puts a link in the place of such a folder would choose what root writes and removes."""
+    state = server.folder / "users" / "state"
+    (state / "berth").mkdir(parents=True)
+    if part == "a link to it":
+        (server.folder / "link").symlink_to(state)
+    os.chown(state.parent if part == "a folder above it" else state, 20001, 20001)
+    env = {"XDG_STATE_HOME": str(server.folder / "link" if part == "a link to it" else state)}
+    job = detach(server, "run", "-d", "--", "true", env=env)
+    assert wait_for_end(server, job) == 0
+    assert list((state / "berth").iterdir()) == []
+    assert folder_of(server, job).is_dir(), "in the home folder"
+
+
 def test_an_id_that_cannot_be_written_is_not_lost(server):
     """The job runs: the exit code says that a script has no id, and stderr has it."""
     result = server.run("sh", "-c", f"{BERTH} run -d -- sleep 1000 >/dev/full")

@@ -49,11 +49,37 @@ std::string home_in_user_directory() {
   return found == nullptr || found->pw_dir == nullptr ? "" : found->pw_dir;
 }
 
+// Whether only root can replace a part of the path, or of the path that a link in it leads to. The
+// last parts may not exist yet.
+bool is_roots_path(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    struct stat info {};
+    if (::lstat(part.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR;
+    if (info.st_uid != 0) return false;
+    if (S_ISLNK(info.st_mode)) {
+      std::error_code problem;
+      const std::string target = fs::canonical(part, problem).string();
+      if (problem || !is_roots_path(target)) return false;
+    } else if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH) {
+      return false;
+    }
+    if (end == std::string::npos) return true;
+  }
+}
+
+// Root may have the variables of a user (sudo -E), who can replace a folder of theirs by a link to
+// any other while a job of root writes there, or while old jobs are removed.
+bool is_safe_place(const std::string& folder) {
+  return ::geteuid() != 0 || is_roots_path(folder);
+}
+
 // Empty if the user has none. Berth makes no home folder: that of a system user is often a path
 // that does not exist.
 std::string home_folder() {
   std::string home(get_env_or_empty("HOME"));
-  if (!home.starts_with('/')) home = home_in_user_directory();
+  if (!home.starts_with('/') || !is_safe_place(home + "/.local/state/berth"))
+    home = home_in_user_directory();
   struct stat info {};
   return ::stat(home.c_str(), &info) == 0 && S_ISDIR(info.st_mode) ? home : "";
 }
@@ -227,8 +253,10 @@ TimePoint modification_time(const std::string& path) {
 
 Result<std::string> jobs_path() {
   // XDG: a path that is not absolute counts as not set.
-  if (const auto state = get_env_or_empty("XDG_STATE_HOME"); state.starts_with('/'))
-    return fmt::format("{}/berth/jobs", state);
+  const auto state = get_env_or_empty("XDG_STATE_HOME");
+  if (const auto folder = fmt::format("{}/berth", state);
+      state.starts_with('/') && is_safe_place(folder))
+    return folder + "/jobs";
   const std::string home = home_folder();
   if (!home.starts_with('/')) {
     return fail(ErrorKind::io,
