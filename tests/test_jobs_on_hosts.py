@@ -455,6 +455,29 @@ def test_a_record_of_another_host_cannot_divert_what_is_here(lab, server):
     other.open()
 
 
+def put_ticket(server, host, ticket, **changes):
+    with server.redis.client() as client:
+        key = f"{server.prefix}:{host}"
+        record = json.loads(client.hvals(f"{server.prefix}:gpu-b:leases")[0])
+        del record["gpus"], record["granted_ms"]
+        client.hset(f"{key}:tickets", ticket, json.dumps({**record, "id": ticket, "state": "waiting", **changes}))
+        client.zadd(f"{key}:queue", {ticket: 1})
+        client.hset(f"{key}:beats", ticket, int(client.time()[0] * 1000) + 3600_000)
+
+
+@pytest.mark.parametrize("words", [["--label", "sweep"], ["--mine", "--waiting"], ["aaaaaaaa"]])
+def test_a_forged_ticket_ends_no_other_job(lab, server, words):
+    """With the id of a job that runs: the ticket seems to have been granted."""
+    gate = Gate(lab)
+    job = submit(lab.hosts["gpu-b"], "--", *script(gate))
+    wait_for_log(lab.hosts["gpu-b"], job, "started")
+    put_ticket(server, "gpu-a", job, label="sweep", job_id="aaaaaaaa")
+    result = lab.head.run(BERTH, "cancel", *words)
+    assert leases(lab, "gpu-b") == [job], result
+    gate.open()
+    assert lab.hosts["gpu-b"].run(BERTH, "wait", job).returncode == 0
+
+
 def test_redis_is_away_for_a_while(lab, server):
     """A wait for a job on another host goes on."""
     gate = Gate(lab)

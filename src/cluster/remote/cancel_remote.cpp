@@ -103,7 +103,7 @@ class TargetFinder {
         TRY(check_host_of_job(client.host, job_id));
         add_argument(targets_, client.host, job_id);
       } else {
-        add_ticket(client.record.id, client.host);
+        add_ticket(client.record.id, client.host, job_id);
       }
     }
     if (folder) targets_.detached_jobs.push_back(job_id);
@@ -116,8 +116,14 @@ class TargetFinder {
                         user_name(client.record.uid), owner_or_root(client.record.uid))};
   }
 
-  void add_ticket(const std::string& id, const std::string& host) {
-    targets_.tickets[id].push_back(host);
+  void add_ticket(const std::string& id, const std::string& host, const std::string& argument) {
+    RemoteTicket& ticket = targets_.tickets[id];
+    ticket.hosts.push_back(host);
+    ticket.argument = argument;
+  }
+
+  std::string selection_flag() const {
+    return selection_.label.empty() ? "--mine" : fmt::format("--label={}", selection_.label);
   }
 
   bool is_wanted(const Record& record) const {
@@ -132,7 +138,7 @@ class TargetFinder {
       for (const TicketStatus& ticket : host.queue) {
         // If it is in the queue of this host, too, cancel() ends it.
         if (!is_wanted(ticket.record) || is_here(ticket.record.id)) continue;
-        add_ticket(ticket.record.id, host.host);
+        add_ticket(ticket.record.id, host.host, selection_.only_waiting ? "" : selection_flag());
         const auto folder = find_job(ticket.record.id);
         if (folder && !folder->spec.remote_hosts.empty())
           targets_.detached_jobs.push_back(folder->spec.id);
@@ -155,8 +161,7 @@ class TargetFinder {
   }
 
   void add_selected_host(const std::string& host, const std::vector<std::string>& named) {
-    const std::string flag =
-        selection_.label.empty() ? "--mine" : fmt::format("--label={}", selection_.label);
+    const std::string flag = selection_flag();
     const auto permitted =
         check_permitted_host(host, named, fmt::format("you have jobs on {}", host),
                              fmt::format("berth cancel {}", shell_quote(flag)));
@@ -230,8 +235,8 @@ Result<RemoteCancel> find_remote_targets(CancelSelection& selection) {
 
 Result<void> cancel_remote_tickets(RemoteCancel& targets) {
   const HarbourLocation where = harbour_location();
-  for (const auto& [id, hosts] : targets.tickets) {
-    TRY(cancel_ticket(*where.url, id, hosts));
+  for (const auto& [id, ticket] : targets.tickets) {
+    TRY(cancel_ticket(*where.url, id, ticket.hosts));
     // It may have been granted since it was found.
     const std::vector<RemoteClient> clients = TRY(find_remote_clients(id));
     const auto lease = std::find_if(clients.begin(), clients.end(), [](const RemoteClient& client) {
@@ -239,8 +244,10 @@ Result<void> cancel_remote_tickets(RemoteCancel& targets) {
     });
     if (lease == clients.end()) {
       print(fmt::format("ticket {} is cancelled\n", id));
+    } else if (ticket.argument.empty()) {
+      print_message(fmt::format("ticket {} is granted now, so its job goes on", id));
     } else if (const auto permitted = check_host_of_job(lease->host, id)) {
-      add_argument(targets, lease->host, id);
+      add_argument(targets, lease->host, ticket.argument);
     } else {
       targets.refusals.push_back(permitted.error());
     }

@@ -12,9 +12,16 @@
 
 namespace berth {
 
+// A ticket in the queues of other hosts.
+struct RemoteTicket {
+  std::vector<std::string> hosts{};
+  // The argument of the user that names it, for the host that has granted it meanwhile; empty: then
+  // it stays. Not its id: a forged ticket can have that of another job.
+  std::string argument{};
+};
+
 struct RemoteCancel {
-  // Ids of tickets, and the hosts in whose queues they are.
-  std::map<std::string, std::vector<std::string>> tickets{};
+  std::map<std::string, RemoteTicket> tickets{};  // by id
   // Hosts, and the arguments of `berth cancel` there. Those are the ones of the user: that host
   // decides by its own files what they name, since any client of Redis can write a record.
   std::map<std::string, std::vector<std::string>> arguments{};
