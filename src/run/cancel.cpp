@@ -7,6 +7,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/process.h"
 #include "base/quantity.h"
 #include "base/text.h"
 #include "base/users.h"
@@ -202,6 +203,32 @@ void set_end(Targets& targets, const std::string& id, JobEndResult end) {
   }
 }
 
+// An adopted process that has ended, while its keeper does not notice (it is stopped) or the record
+// was made by hand: without a process to end, the lease is released like that of a shell.
+Result<void> release_without_process(Targets& targets) {
+  std::vector<std::string> ids;
+  for (const JobToEnd& job : targets.jobs) {
+    const bool is_adopted = job.leases.size() == 1 && job.leases.front().adopted_start &&
+                            job.leases.front().holder == HolderKind::shell;
+    const auto ended = std::find_if(targets.in_order.begin(), targets.in_order.end(),
+                                    [&](const CancelledJob& one) {
+                                      return one.id == job.id && one.end == JobEndResult::invisible;
+                                    });
+    if (!is_adopted || ended == targets.in_order.end()) continue;
+    if (job.leases.front().pid_namespace != pid_namespace() && !is_root()) continue;
+    ended->kind = CancelKind::shell_lease;
+    ids.push_back(job.id);
+  }
+  if (ids.empty() || release_leases(ids, {})) return {};
+  // One of them has ended meanwhile.
+  for (const std::string& id : ids) {
+    const auto released = release_leases({id}, {});
+    if (!released && released.error().kind != ErrorKind::usage)
+      return tl::make_unexpected(released.error());
+  }
+  return {};
+}
+
 Result<Targets> find_targets(const CancelSelection& selection) {
   const Candidates candidates = TRY(read_candidates());
   Targets targets;
@@ -268,6 +295,7 @@ Result<std::vector<CancelledJob>> cancel(const CancelSelection& selection,
     const std::vector<JobEndResult> ends = end_jobs(jobs, grace);
     for (std::size_t i = 0; i < ends.size(); ++i) set_end(targets, jobs[i].id, ends[i]);
   }
+  TRY(release_without_process(targets));
   return std::move(targets.in_order);
 }
 

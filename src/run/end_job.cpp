@@ -63,8 +63,11 @@ uid_t owner_of(const JobToEnd& job) {
   return job.leases.empty() ? ::geteuid() : job.leases.front().uid;
 }
 
+// A keeper holds the lease of an adopted process. Any other lease is held by its own processes,
+// whatever its record says.
 bool is_adopted(const JobToEnd& job) {
-  return job.leases.size() == 1 && job.leases.front().adopted_start;
+  return job.leases.size() == 1 && job.leases.front().adopted_start &&
+         job.leases.front().holder == HolderKind::shell;
 }
 
 // The processes that descend from `ancestor`, as /proc shows them now.
