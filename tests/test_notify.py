@@ -891,6 +891,18 @@ def test_root_runs_no_program_of_another_user(server, user, owned):
     assert user.mails() == []
 
 
+@pytest.mark.needs_root
+def test_root_runs_no_program_through_a_link_of_another_user(server, user):
+    """The link can lead to another folder when the job ends."""
+    folder = server.folder / "users"
+    folder.mkdir()
+    (folder / "link").symlink_to(server.folder / "programs")
+    for path in (folder, folder / "link"):
+        os.chown(path, 20001, 20001, follow_symlinks=False)
+    assert user.run("--notify", "mail", env={"PATH": f"{folder}/link:/usr/bin:/bin"}).returncode == 0
+    assert user.mails() == []
+
+
 @pytest.mark.parametrize("target, program", [("webhook", "curl"), ("mail", "sendmail")])
 def test_a_missing_program_is_named_once(server, user, receiver, target, program):
     user.use_webhook(receiver.url)

@@ -88,4 +88,21 @@ std::optional<std::string> describe_trust_problem(const std::string& own, const 
   return std::nullopt;
 }
 
+bool is_roots_path(const std::string& path) {
+  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
+    const std::string part = path.substr(0, end);
+    struct stat info {};
+    if (::lstat(part.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR;
+    if (info.st_uid != 0) return false;
+    if (S_ISLNK(info.st_mode)) {
+      std::error_code problem;
+      const std::string target = fs::canonical(part, problem).string();
+      if (problem || !is_roots_path(target)) return false;
+    } else if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH) {
+      return false;
+    }
+    if (end == std::string::npos) return true;
+  }
+}
+
 }  // namespace berth

@@ -3,7 +3,7 @@
 // The Python package runs the program that was installed with it, and the program loads the
 // simulated driver from its own installation. Where an installation lies below a folder in which
 // other users may create files (a package vendored somewhere below /tmp), such a path can name
-// another user's file. That file must never be executed.
+// another user's file. That file must never be executed. And whether a path belongs to root alone.
 #pragma once
 
 #include <optional>
@@ -20,5 +20,11 @@ namespace berth {
 // folder. For a symbolic link this holds for the link and for its target. A component may be
 // writable by a group or by all users only if a component of `own` is, too.
 std::optional<std::string> describe_trust_problem(const std::string& own, const std::string& path);
+
+// Whether only root can put another file in the place of `path`, which is absolute: all its folders
+// and links, and those that its links lead to, belong to root, and not every user can write in
+// them. The last parts of the path may not exist yet. For root with the environment of a user (sudo
+// -E).
+bool is_roots_path(const std::string& path);
 
 }  // namespace berth

@@ -17,6 +17,7 @@
 
 #include "base/descriptors.h"
 #include "base/environment.h"
+#include "base/file_trust.h"
 #include "base/json.h"
 #include "base/read_file.h"
 #include "base/text.h"
@@ -47,25 +48,6 @@ std::string home_in_user_directory() {
     buffer.resize(buffer.size() * 2);
   }
   return found == nullptr || found->pw_dir == nullptr ? "" : found->pw_dir;
-}
-
-// Whether only root can replace a part of the path, or of the path that a link in it leads to. The
-// last parts may not exist yet.
-bool is_roots_path(const std::string& path) {
-  for (std::size_t end = path.find('/', 1);; end = path.find('/', end + 1)) {
-    const std::string part = path.substr(0, end);
-    struct stat info {};
-    if (::lstat(part.c_str(), &info) != 0) return errno == ENOENT || errno == ENOTDIR;
-    if (info.st_uid != 0) return false;
-    if (S_ISLNK(info.st_mode)) {
-      std::error_code problem;
-      const std::string target = fs::canonical(part, problem).string();
-      if (problem || !is_roots_path(target)) return false;
-    } else if ((info.st_mode & (S_IWOTH | S_ISVTX)) == S_IWOTH) {
-      return false;
-    }
-    if (end == std::string::npos) return true;
-  }
 }
 
 // Root may have the variables of a user (sudo -E), who can replace a folder of theirs by a link to

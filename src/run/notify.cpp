@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/environment.h"
+#include "base/file_trust.h"
 #include "base/quantity.h"
 #include "base/suggestion.h"
 #include "base/terminal.h"
@@ -192,13 +193,11 @@ Result<const Setting*> require_setting(const NotifySettings& settings, NotifyTar
 // have the PATH of another user.
 bool is_trusted_program(const std::string& folder, const std::string& path) {
   struct stat file {};
-  struct stat place {};
   if (!folder.starts_with('/') || ::stat(path.c_str(), &file) != 0 || !S_ISREG(file.st_mode) ||
       ::access(path.c_str(), X_OK) != 0)
     return false;
-  if (::geteuid() != 0) return true;
-  return ::stat(folder.c_str(), &place) == 0 && file.st_uid == 0 && place.st_uid == 0 &&
-         (file.st_mode & S_IWOTH) == 0;
+  // It is run later, again and again: a link could lead elsewhere by then.
+  return ::geteuid() != 0 || is_roots_path(path);
 }
 
 // The path of the program; empty: it was not found. Not in the current folder, which may be another
