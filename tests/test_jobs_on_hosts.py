@@ -478,6 +478,22 @@ def test_a_forged_ticket_ends_no_other_job(lab, server, words):
     assert lab.hosts["gpu-b"].run(BERTH, "wait", job).returncode == 0
 
 
+def test_a_forged_lease_keeps_no_job_of_this_host_from_its_end(lab, server):
+    """As if the job ran on another host: the files of this host say that it runs here."""
+    gate, other = Gate(lab), Gate(lab, "other")
+    host = lab.hosts["gpu-a"]
+    held = hold(lab, "gpu-b", 2)
+    job = submit(host, "--host", "gpu-a,gpu-b", "--", *script(gate))
+    wait_for_log(host, job, "started")
+    held.stdin.close()
+    kept = submit(lab.hosts["gpu-b"], "--", *script(other))
+    wait_for_log(lab.hosts["gpu-b"], kept, "started")
+    put_lease(server, "gpu-b", "aaaaaaaa", job_id=job, label="sweep")
+    assert host.run(BERTH, "cancel", "--mine").returncode == 0
+    assert leases(lab, "gpu-a") == []
+    assert host.run(BERTH, "wait", job).returncode == 143
+
+
 def test_redis_is_away_for_a_while(lab, server):
     """A wait for a job on another host goes on."""
     gate = Gate(lab)

@@ -150,7 +150,8 @@ class TargetFinder {
         if (!is_wanted(lease)) continue;
         has_jobs = true;
         for (const DetachedJob& job : jobs ? *jobs : std::vector<DetachedJob>{}) {
-          if (job.spec.id != lease.job_id || job.spec.remote_hosts.empty()) continue;
+          if (job.spec.id != lease.job_id || job.spec.remote_hosts.empty() || is_here(job.spec.id))
+            continue;
           targets_.detached_jobs.push_back(job.spec.id);
           named.insert(named.end(), job.spec.remote_hosts.begin(), job.spec.remote_hosts.end());
         }
