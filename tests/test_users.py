@@ -952,3 +952,29 @@ def test_what_the_owner_of_the_directory_deletes_is_put_back_and_said(world):
     alice.said(alice.lease)
     eventually(lambda: world.leases() == {alice.lease: str(ALICE)}, "the lease")
     assert world.try_now(BOB).returncode == 75
+
+
+@pytest.mark.parametrize("alive", [False, True])
+def test_a_taken_id_is_no_end_of_the_job(world, alive):
+    """Bob's ticket is known by its id. Mallory has a lease of this name when it is granted, so that it gets another one."""
+    home = world.server.folder / "bob"
+    home.mkdir()
+    os.chown(home, BOB, BOB)
+    env = {"HOME": str(home)}
+    held = world.hold(ALICE)
+    job = world.wait(BOB, command=["sh", "-c", "read -r line; exit 7"])
+    ticket = job.lease
+    after = world.berth(BOB, "run", "-d", "--after-any", ticket, "--", "true", env=env).stdout.strip()
+    world.do(MALLORY, put, world.path(f"lease-{ticket}"), record(ticket, MALLORY, ["GPU-x"]))
+    held.end()
+    [lease] = eventually(lambda: [one for one, user in world.leases().items() if user == str(BOB)], "the grant")
+    assert lease != ticket
+    if alive:
+        world.start_process(MALLORY, bell, world.harbour, ticket)
+    shown = {one["id"]: one["state"] for one in json.loads(world.berth(BOB, "jobs", "--json", env=env).stdout)["jobs"]}
+    assert shown == {ticket: "running", after: "held"}
+    wait = subprocess.Popen([*world.prefix(BOB), world.berth_path, "wait", ticket], env=world.server.env)
+    assert world.berth(BOB, "wait", "--timeout", "1ms", ticket).returncode == 75
+    job.process.stdin.close()
+    assert wait.wait(LIMIT) == 7
+    assert world.berth(BOB, "wait", after, env=env).returncode == 0

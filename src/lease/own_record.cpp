@@ -42,6 +42,9 @@ Result<void> write_own_record(Harbour& harbour, Transaction& transaction, Record
     // Not remove_client(): that may wait for Redis, and the lock is held.
     harbour.remove_client_files(record.id, ticket);
     transaction.remove_old_id(record.id);
+    // The user, or a job that waits for this one (--after), may know the id of the ticket. Another
+    // user has taken it: that must not look like the end of the job.
+    if (ticket && record.job_id.empty()) record.job_id = record.id;
     ticket.reset();
     record.id = std::move(other.id);
     bell = std::move(other.fd);

@@ -128,7 +128,8 @@ Result<HarbourClient> find_client(const std::string& id) {
     if (auto ticket = TRY(transaction->read_ticket(name)))
       client.record = std::move(ticket->record);
   }
-  if (!client.record) {  // of another host: it has an id of its own
+  // Sent by another host, or another user has taken its id: then it has an id of its own.
+  if (!client.record || client.record->uid != ::geteuid()) {
     for (Client& lease : TRY(transaction->read_leases())) {
       if (lease.record.job_id == id && lease.record.uid == ::geteuid())
         client.record = std::move(lease.record);
