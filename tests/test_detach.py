@@ -228,6 +228,25 @@ def test_roots_jobs_are_not_in_folders_that_a_user_can_replace(server, part):
     assert folder_of(server, job).is_dir(), "in the home folder"
 
 
+@pytest.mark.needs_root
+@pytest.mark.parametrize("owner, kept", [(0, False), (20001, True)])
+def test_a_user_does_not_decide_how_long_roots_jobs_are_kept(server, owner, kept):
+    job = detach(server, "run", "-d", "--", "true")
+    wait_for_end(server, job)
+    eventually(lambda: server.berth("wait", job).returncode == 0)
+    folder = server.folder / "config"
+    folder.mkdir()
+    (folder / "berth.toml").write_text('[jobs]\nkeep = "1m"\n')
+    for path in (folder, folder / "berth.toml"):
+        os.chown(path, owner, owner)
+    old, hour_ago = folder_of(server, job), int(time.time()) - 3600
+    (old / "events").write_text(re.sub('"at_ms":[0-9]+', f'"at_ms":{hour_ago}000', (old / "events").read_text()))
+    for path in (old, old / "output"):
+        os.utime(path, (hour_ago, hour_ago))
+    assert server.berth("jobs", env={"XDG_CONFIG_HOME": str(folder)}).returncode == 0
+    assert folder_of(server, job).exists() == kept
+
+
 def test_an_id_that_cannot_be_written_is_not_lost(server):
     """The job runs: the exit code says that a script has no id, and stderr has it."""
     result = server.run("sh", "-c", f"{BERTH} run -d -- sleep 1000 >/dev/full")

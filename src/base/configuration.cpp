@@ -299,7 +299,13 @@ Result<void> merge_setting(const SourceFile& file, const toml::key& key, const t
                            Settings& settings) {
   if (key == kDefaultsTable)
     return merge_table(file, key, node, kRequestDefaults, settings.request_defaults);
-  if (key == kJobsTable) return merge_table(file, key, node, kJobSettings, settings.jobs);
+  if (key == kJobsTable) {
+    // With sudo -E, the file may be that of a user, whose `keep` would remove jobs of root.
+    const bool is_users_for_root =
+        ::geteuid() == 0 && file.role == FileRole::user && !file.distrust_reason.empty();
+    std::map<std::string, Setting, std::less<>> ignored;
+    return merge_table(file, key, node, kJobSettings, is_users_for_root ? ignored : settings.jobs);
+  }
   if (key == kNotifyTable) return merge_notify(file, key, node, settings.notify);
   if (key == "hosts") {
     auto names = parse_host_list(node);
