@@ -229,6 +229,19 @@ def test_the_queue(server, jobs):  # noqa: F811
 
 
 @pytest.mark.each_harbour
+def test_a_launcher_that_could_outlive_its_worker_does_not_delay_a_ticket(server, jobs):  # noqa: F811
+    server.use("1x24GiB")
+    launcher = start_launcher(server, "CUDA_VISIBLE_DEVICES=0")
+    waiter = jobs.wait()
+    [ticket] = [one["ticket"] for one in json.loads(server.berth("queue", "--json").stdout)["queue"]]
+    refused(server, launcher.pid, 75, ticket, "adopt them instead")
+    [worker] = [process["pid"] for process in gpu(server.status(), 0)["processes"]]
+    assert adopt(server, worker) in leases(server), "the worker itself keeps the ticket off the GPU"
+    os.kill(worker, signal.SIGKILL)
+    assert waiter.gpus() == "0"
+
+
+@pytest.mark.each_harbour
 def test_release_gives_back_only_the_lease(server):
     process = server.start_job("--mem", "1GiB", gpu=0)
     lease = adopt(server, process.pid)

@@ -29,9 +29,10 @@ constexpr int kMaxAttempts = 10;
 // What one look at the harbour and the snapshot has found. It is turned into words without the
 // lock.
 struct AdoptionCheck {
-  std::vector<std::string> uuids;  // the GPUs that the process uses
-  std::string gpu_without_uuid;    // the index of one that cannot be leased
-  std::string lease;               // under which a process runs already: `lease_pid`
+  std::vector<std::string> uuids;      // the GPUs that the process and its descendants use
+  std::vector<std::string> own_uuids;  // those that the process itself uses
+  std::string gpu_without_uuid;        // the index of one that cannot be leased
+  std::string lease;                   // under which a process runs already: `lease_pid`
   std::int64_t lease_pid = 0;
   HostView view;                   // as if the process had the lease; the lease is not in it
   std::optional<Outcome> outcome;  // unset: the members above tell the reason
@@ -55,6 +56,7 @@ void find_gpus_of(const Record& record, const HostView& view, AdoptionCheck& che
       const auto& uuid = gpu_view.gpu.uuid;
       if (!uuid) check.gpu_without_uuid = to_string(gpu_view.gpu.index);
       if (uuid && !has_uuid(check.uuids, *uuid)) check.uuids.push_back(*uuid);
+      if (uuid && one.process.pid == record.pid) check.own_uuids.push_back(*uuid);
     }
   }
 }
@@ -69,14 +71,15 @@ HostView make_view_with(const Record& record, const Snapshot& snapshot, std::vec
   return view;
 }
 
-// The first ticket that can use one of the GPUs beside the strangers on it: only such a ticket
-// would be delayed by the lease. `now`: the GPUs as they are without it.
+// The first ticket that the lease would delay: one that can use a GPU beside the strangers on it,
+// or that waits for a GPU which only descendants of the process use, and which is free when they
+// end. `now`: the GPUs as they are without the lease.
 Result<std::optional<Record>> find_preceding_ticket(Transaction& transaction, const PlanInput& now,
-                                                    const std::vector<std::string>& uuids) {
+                                                    const AdoptionCheck& check) {
   const auto can_use = [&](const Request& request) {
     return std::any_of(now.gpus.begin(), now.gpus.end(), [&](const GpuCondition& gpu) {
-      return has_uuid(uuids, gpu.uuid) && schedule::is_suitable(gpu, request) &&
-             gpu.strangers <= request.max_processes;
+      return has_uuid(check.uuids, gpu.uuid) && schedule::is_suitable(gpu, request) &&
+             (gpu.strangers <= request.max_processes || !has_uuid(check.own_uuids, gpu.uuid));
     });
   };
   for (const TicketName& name : transaction.queue()) {
@@ -184,7 +187,7 @@ class Adoption {
     const QueuedTicket wanted{record_.id, record_.request};
     check.outcome = Planner(with).decide(wanted);
     if (check.outcome->grant)
-      check.ticket = TRY(find_preceding_ticket(*transaction_, without, check.uuids));
+      check.ticket = TRY(find_preceding_ticket(*transaction_, without, check));
     return check;
   }
 
@@ -240,11 +243,17 @@ class Adoption {
     if (check.outcome->impossible)
       return explain_impossible(*check.outcome->impossible, record_.request, check.view);
     if (check.ticket) {
-      return {ErrorKind::not_granted,
-              fmt::format("ticket {} of {} waits for {}, and accepts processes without a lease "
-                          "(--max-processes); it comes first",
-                          check.ticket->id, user_name(check.ticket->uid),
-                          name_gpus(check, check.ticket->request))};
+      const std::string why =
+          check.own_uuids.size() == check.uuids.size()
+              ? "it accepts processes without a lease (--max-processes)"
+              : fmt::format(
+                    "process {0} may outlive those of its processes that use the GPUs; "
+                    "adopt them instead of {0}",
+                    pid);
+      return {
+          ErrorKind::not_granted,
+          fmt::format("ticket {} of {} waits for {} and comes first: {}", check.ticket->id,
+                      user_name(check.ticket->uid), name_gpus(check, check.ticket->request), why)};
     }
     return {ErrorKind::not_granted,
             fmt::format("process {} cannot be adopted: {}{}", pid,
