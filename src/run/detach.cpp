@@ -28,7 +28,6 @@
 #include "base/text.h"
 #include "lease/job_environment.h"
 #include "run/grant_message.h"
-#include "run/job_list.h"
 
 namespace berth {
 namespace {

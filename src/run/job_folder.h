@@ -117,5 +117,7 @@ bool is_job_alive(const std::string& path);
 
 // Removes the folders of jobs that ended longer than `age` ago.
 void remove_old_jobs(std::chrono::seconds age);
+// Removes the folders of jobs that ended longer ago than the configuration keeps them.
+void remove_expired_jobs();
 
 }  // namespace berth
