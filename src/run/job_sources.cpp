@@ -23,13 +23,6 @@ namespace {
 
 constexpr std::chrono::hours kDefaultHistory(24);
 
-void add_gpu_indices(const Status& host, JobSources& sources) {
-  for (const GpuStatus& gpu : host.gpus) {
-    if (gpu.view.gpu.uuid)
-      sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
-  }
-}
-
 Result<Status> observe_this_host() {
   const auto probe = TRY(open_driver(print_driver_is_slow));
   return observe_host(*probe, is_driver_simulated());
@@ -110,8 +103,7 @@ Result<void> select_ids(const std::vector<std::string>& ids, std::vector<JobInfo
 
 }  // namespace
 
-Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {
-  const HarbourLocation where = harbour_location();
+JobSources make_job_sources(const HarbourLocation& where) {
   JobSources sources;
   sources.host = local_host_name(where);
   sources.harbour = where.path;
@@ -121,6 +113,19 @@ Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {
     const auto stat = read_process_stat(pid);
     return stat ? stat->parent : 0;
   };
+  return sources;
+}
+
+void add_gpu_indices(const Status& host, JobSources& sources) {
+  for (const GpuStatus& gpu : host.gpus) {
+    if (gpu.view.gpu.uuid)
+      sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
+  }
+}
+
+Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {
+  const HarbourLocation where = harbour_location();
+  JobSources sources = make_job_sources(where);
   // Before the harbour: a job that starts meanwhile is then listed by its ticket or lease at least.
   if (auto detached = list_jobs()) sources.detached = std::move(*detached);
   TRY(read_clients(options, sources));

@@ -8,9 +8,16 @@
 
 #include "base/result.h"
 #include "base/time.h"
+#include "harbour/location.h"
 #include "run/job_list.h"
 
 namespace berth {
+
+// Without jobs: the viewer is this process's user, and the host this one.
+JobSources make_job_sources(const HarbourLocation& where);
+
+// The indices of the host's GPUs, for those of its leases.
+void add_gpu_indices(const Status& host, JobSources& sources);
 
 struct JobListOptions {
   bool all_users = false;

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "harbour/location.h"
 #include "profile/job_type.h"
 #include "run/cancel.h"
 #include "run/job_json.h"
 #include "run/job_output.h"
+#include "run/job_sources.h"
 
 namespace berth::serve {
 namespace {
@@ -66,17 +66,10 @@ Status select_own(const Status& host) {
 
 JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>& hosts,
                         TimePoint now) {
-  static const std::string harbour = harbour_location().path;
-  JobSources sources;
+  static const HarbourLocation where = harbour_location();
+  JobSources sources = make_job_sources(where);
   sources.detached = std::move(jobs);
-  sources.viewer = ::geteuid();
   sources.now = now;
-  sources.pid_namespace = pid_namespace();
-  sources.harbour = harbour;
-  sources.parent_of = [](pid_t pid) {
-    const auto stat = read_process_stat(pid);
-    return stat ? stat->parent : 0;
-  };
   for (const Status& host : hosts) {
     Status own = select_own(host);
     if (host.is_remote) {
@@ -86,10 +79,7 @@ JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>
       sources.leases = std::move(own.leases);
       sources.queue = std::move(own.queue);
     }
-    for (const GpuStatus& gpu : host.gpus) {
-      if (gpu.view.gpu.uuid)
-        sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
-    }
+    add_gpu_indices(host, sources);
   }
   return sources;
 }
