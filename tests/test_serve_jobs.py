@@ -8,21 +8,12 @@ import threading
 import pytest
 from leasing import NOBODY, eventually, jobs  # noqa: F401
 from processes import ALICE, state_of
-from serving import serve  # noqa: F401
+from serving import TOKEN, serve, token_file  # noqa: F401
 from test_commands import users  # noqa: F401
 from test_detach import detach, finish_of, folder_of, lease_ids, process_of
 
 HOSTILE = "<img src=x onerror=window.hacked=1>'\"&amp;\u202e"
-TOKEN = "0123456789abcdef-for-tests"
 JOBS = "/api/v1/jobs"
-
-
-@pytest.fixture
-def token_file(server):
-    path = server.folder / "token"
-    path.write_text(TOKEN + "\n")
-    path.chmod(0o600)
-    return path
 
 
 def submit(server, *flags, command=("sleep", "1000"), **options):
