@@ -103,6 +103,22 @@ def test_a_killed_job_is_not_shown_as_running(server, serve):
     assert list_of(one)[job]["result"] == "unknown"
 
 
+def test_a_killed_job_whose_processes_hold_gpus_of_another_harbour_runs(server, serve):
+    job = submit(server)
+    eventually(lambda: job in lease_ids(server), "the job runs")
+    other = server.folder / "other-harbour"
+    other.mkdir()
+    other.chmod(0o1777)
+    one = serve("--allow-changes", env={"BERTH_DIR": str(other)})
+    eventually(lambda: states(one) == {job: "running"})
+    group = process_of(server, job)
+    os.kill(group, signal.SIGKILL)
+    eventually(lambda: list_of(one)[job]["reason"] is not None, "the page says that the exit code will be unknown")
+    assert states(one) == {job: "running"}
+    os.killpg(group, signal.SIGKILL)
+    eventually(lambda: states(one) == {job: "ended"})
+
+
 def test_the_list_is_bounded_and_tells_how_many_there_are(server, serve):
     folder = folder_of(server, submit(server)).parent
     eventually(lambda: lease_ids(server), "the job runs")

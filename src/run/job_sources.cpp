@@ -71,17 +71,6 @@ Result<void> read_other_clients(const HarbourLocation& where, const JobListOptio
   return {};
 }
 
-// The bells of jobs whose berth process was killed say whether they run, also in a harbour that is
-// not the one of this command.
-std::set<std::string> find_held_jobs(const std::vector<DetachedJob>& jobs) {
-  std::set<std::string> held;
-  for (const DetachedJob& job : jobs) {
-    if (!job.is_alive && !job.finish && open_held_bell(job).counts_as_alive())
-      held.insert(job.spec.id);
-  }
-  return held;
-}
-
 bool has_id(const JobInfo& job, const std::string& id) {
   return job.id == id || std::find(job.leases.begin(), job.leases.end(), id) != job.leases.end();
 }
@@ -121,6 +110,15 @@ void add_gpu_indices(const Status& host, JobSources& sources) {
     if (gpu.view.gpu.uuid)
       sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
   }
+}
+
+std::set<std::string> find_held_jobs(const std::vector<DetachedJob>& jobs) {
+  std::set<std::string> held;
+  for (const DetachedJob& job : jobs) {
+    if (!job.is_alive && !job.finish && open_held_bell(job).counts_as_alive())
+      held.insert(job.spec.id);
+  }
+  return held;
 }
 
 Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ namespace berth {
 
 // Without jobs: the viewer is this process's user, and the host this one.
 JobSources make_job_sources(const HarbourLocation& where);
+
+// JobSources::held_jobs of `jobs`. The bells say it, also those in another harbour than this one.
+std::set<std::string> find_held_jobs(const std::vector<DetachedJob>& jobs);
 
 // The indices of the host's GPUs, for those of its leases.
 void add_gpu_indices(const Status& host, JobSources& sources);

@@ -64,11 +64,12 @@ Status select_own(const Status& host) {
   return own;
 }
 
-JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>& hosts,
-                        TimePoint now) {
+JobSources make_sources(const JobFolders& folders, const std::vector<Status>& hosts, TimePoint now,
+                        bool hide_commands) {
   static const HarbourLocation where = harbour_location();
   JobSources sources = make_job_sources(where);
-  sources.detached = std::move(jobs);
+  sources.detached = select_jobs(folders.jobs, now, hide_commands);
+  sources.held_jobs = folders.held;
   sources.now = now;
   for (const Status& host : hosts) {
     Status own = select_own(host);
@@ -112,10 +113,9 @@ HttpResponse job_error_response(const Error& error, const std::string& id) {
 
 }  // namespace
 
-std::string make_job_list(const std::vector<DetachedJob>& jobs, const std::vector<Status>& hosts,
+std::string make_job_list(const JobFolders& folders, const std::vector<Status>& hosts,
                           TimePoint now, bool hide_commands) {
-  std::vector<JobInfo> list =
-      merge_jobs(make_sources(select_jobs(jobs, now, hide_commands), hosts, now));
+  std::vector<JobInfo> list = merge_jobs(make_sources(folders, hosts, now, hide_commands));
   std::erase_if(list, [&](const JobInfo& job) { return !job.is_detached || is_old(job, now); });
   std::stable_sort(list.begin(), list.end(), is_listed_before);
   const std::size_t total = list.size();
