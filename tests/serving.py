@@ -13,6 +13,8 @@ import pytest
 from conftest import BERTH
 from waiting import LIMIT, wait_until
 
+TOKEN = "0123456789abcdef-for-tests"
+
 
 class Answer:
     """A whole answer, read to its end."""
@@ -178,6 +180,14 @@ def gpu_states(status):
 
 def leases_in(status):
     return {lease["id"] for host in status["hosts"] for gpu in host["gpus"] for lease in gpu["leases"]}
+
+
+@pytest.fixture
+def token_file(server):
+    path = server.folder / "token"
+    path.write_text(TOKEN + "\n")
+    path.chmod(0o600)
+    return path
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pwd
 import signal
 import subprocess
 
+import pytest
 from conftest import BERTH, wait_until
 from waiting import LIMIT
 
@@ -152,3 +153,10 @@ class Lab:
     def stop(self):
         for host in reversed(self.all):
             host.stop()
+
+
+@pytest.fixture
+def lab(server):
+    one = Lab(server, {"gpu-a": "1x24GiB", "gpu-b": "2x80GiB"})
+    yield one
+    one.stop()

@@ -11,7 +11,7 @@ import pytest
 from conftest import BERTH, assert_fit_for_terminal, assert_one_line_error, wait_until
 from redis_proxy import Proxy
 from redis_server import client_of
-from ssh_lab import Lab
+from ssh_lab import lab  # noqa: F401
 from waiting import LIMIT
 
 pytestmark = pytest.mark.needs_root
@@ -20,13 +20,6 @@ pytestmark = pytest.mark.needs_root
 @pytest.fixture
 def harbour():
     return "redis"
-
-
-@pytest.fixture
-def lab(server):
-    one = Lab(server, {"gpu-a": "1x24GiB", "gpu-b": "2x80GiB"})
-    yield one
-    one.stop()
 
 
 class Gate:

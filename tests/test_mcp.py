@@ -163,8 +163,8 @@ def test_wrong_arguments_are_errors_of_the_tool(server, tool, arguments, words):
 class Raw:
     """A client that writes lines by itself."""
 
-    def __init__(self, server, *flags):
-        self.process = subprocess.Popen([BERTH, "mcp", *flags], env=server.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    def __init__(self, server, *flags, **options):
+        self.process = subprocess.Popen([BERTH, "mcp", *flags], env=server.env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, **options)
 
     def call(self, number, tool, **arguments):
         self.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": tool, "arguments": arguments}})
@@ -275,6 +275,16 @@ def test_a_cancelled_call_ends_and_gets_no_reply(raw, server, jobs):  # noqa: F8
     raw.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}})
     assert raw.ask({"jsonrpc": "2.0", "id": 9, "method": "ping"})["id"] == 9
     assert job.runs, "only the call has ended"
+
+
+def test_a_failure_is_one_although_the_client_ignores_sigchld(server):
+    """The kernel then discards the exit status of each command."""
+    client = Raw(server, "--allow-changes", preexec_fn=lambda: signal.signal(signal.SIGCHLD, signal.SIG_IGN))
+    client.call(1, "cancel", id="abcdefgh")
+    result = client.reply()["result"]
+    assert result["isError"] and result["_meta"] == {"exit_code": 64}
+    client.process.stdin.close()
+    assert client.process.wait(LIMIT) == 0
 
 
 @pytest.mark.parametrize("how", ["stdin", "SIGTERM", "SIGKILL"])

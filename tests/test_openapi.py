@@ -203,7 +203,7 @@ def test_jobs_and_their_output_are_as_described(server, serve):
     running = submit(server, "--time", "2h", "--label", HOSTILE)
     submit(server, "--after", submit(server))
     detach(server, "batch", "-d", "--logs", server.folder / "logs", "--", "true", "true")
-    eventually(lambda: len(server.status()["queue"]) == 2, "two wait")
+    eventually(lambda: len(server.status()["queue"]) == 3, "a job and two lines of the batch wait")
     serving = serve("--allow-changes")
     viewer = serving.view(headers={"Authorization": f"Bearer {serving.token}"})
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 from conftest import BERTH, SIM_JOB, assert_one_line_error, wait_until
-from ssh_lab import Lab
+from ssh_lab import lab  # noqa: F401
 from waiting import LIMIT
 
 pytestmark = pytest.mark.needs_root
@@ -16,13 +16,6 @@ pytestmark = pytest.mark.needs_root
 @pytest.fixture
 def harbour():
     return "redis"
-
-
-@pytest.fixture
-def lab(server):
-    one = Lab(server, {"gpu-a": "1x24GiB", "gpu-b": "2x80GiB"})
-    yield one
-    one.stop()
 
 
 def run(lab, *words, **options):

@@ -8,21 +8,12 @@ import threading
 import pytest
 from leasing import NOBODY, eventually, jobs  # noqa: F401
 from processes import ALICE, state_of
-from serving import serve  # noqa: F401
+from serving import TOKEN, serve, token_file  # noqa: F401
 from test_commands import users  # noqa: F401
 from test_detach import detach, finish_of, folder_of, lease_ids, process_of
 
 HOSTILE = "<img src=x onerror=window.hacked=1>'\"&amp;\u202e"
-TOKEN = "0123456789abcdef-for-tests"
 JOBS = "/api/v1/jobs"
-
-
-@pytest.fixture
-def token_file(server):
-    path = server.folder / "token"
-    path.write_text(TOKEN + "\n")
-    path.chmod(0o600)
-    return path
 
 
 def submit(server, *flags, command=("sleep", "1000"), **options):
@@ -110,6 +101,22 @@ def test_a_killed_job_is_not_shown_as_running(server, serve):
     os.killpg(process_of(server, job), signal.SIGKILL)
     eventually(lambda: states(one) == {job: "ended"})
     assert list_of(one)[job]["result"] == "unknown"
+
+
+def test_a_killed_job_whose_processes_hold_gpus_of_another_harbour_runs(server, serve):
+    job = submit(server)
+    eventually(lambda: job in lease_ids(server), "the job runs")
+    other = server.folder / "other-harbour"
+    other.mkdir()
+    other.chmod(0o1777)
+    one = serve("--allow-changes", env={"BERTH_DIR": str(other)})
+    eventually(lambda: states(one) == {job: "running"})
+    group = process_of(server, job)
+    os.kill(group, signal.SIGKILL)
+    eventually(lambda: list_of(one)[job]["reason"] is not None, "the page says that the exit code will be unknown")
+    assert states(one) == {job: "running"}
+    os.killpg(group, signal.SIGKILL)
+    eventually(lambda: states(one) == {job: "ended"})
 
 
 def test_the_list_is_bounded_and_tells_how_many_there_are(server, serve):

@@ -7,18 +7,8 @@ import socket
 import pytest
 from conftest import assert_one_line_error
 from leasing import NOBODY, eventually, jobs  # noqa: F401
-from serving import gpu_states, serve  # noqa: F401
+from serving import TOKEN, gpu_states, serve, token_file  # noqa: F401
 from waiting import LIMIT
-
-TOKEN = "0123456789abcdef-for-tests"
-
-
-@pytest.fixture
-def token_file(server):
-    path = server.folder / "token"
-    path.write_text(TOKEN + "\n")
-    path.chmod(0o600)
-    return path
 
 
 def status_for(one, host):

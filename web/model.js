@@ -27,7 +27,7 @@
  */
 /** @typedef {{total: number, succeeded: number, failed: number, running: number}} BatchCounts */
 /**
- * @typedef {{id: string, user: string, host: string|null, queue_hosts: string[], kind: "run"|"batch"|"shell", detached: boolean,
+ * @typedef {{id: string, user: string, host: string|null, queue_hosts: string[], kind: "run"|"batch"|"shell"|"adopted", detached: boolean,
  *   state: "held"|"waiting"|"running"|"ended", reason: string|null, position: number|null, command: string, label: string,
  *   gpus: (number|string)[], leases: string[], submitted: string, started: string|null, ended: string|null,
  *   starts: string|null, ends: string|null, ends_source: EndSource|null, result: string|null, exit_code: number|null,

@@ -240,7 +240,7 @@ def _request_own_gpus(own: _cuda.OwnGpus, parsed: _request.ParsedRequest,
 
 
 def wait_for_lease(parsed: _request.ParsedRequest, interrupt: Optional[_native.Interrupt],
-                    reporter: Optional[WaitReporter] = None) -> Optional[_native.Lease]:
+                   reporter: Optional[WaitReporter] = None) -> Optional[_native.Lease]:
     """Waits for a lease; None if `interrupt` was cancelled."""
     program()
     _native.prefetch_snapshot()

@@ -135,6 +135,10 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
   written.gpus.front().power_mw = 412'300;
   written.idle = std::chrono::milliseconds(1500);
   written.adopted = true;
+  written.host = "gpu07";
+  written.user = "ann";
+  written.job_id = "cccccccc";
+  written.job_host = "login1";
   const auto read = parse_entry(serialize_entry(written));
   ASSERT_TRUE(read);
   EXPECT_EQ(read->id, "aaaaaaaa");
@@ -147,6 +151,10 @@ TEST_F(HistoryTest, round_trip_keeps_every_field) {
   EXPECT_EQ(read->gpus[1].name, "A6000");
   EXPECT_EQ(read->job, "train");
   EXPECT_TRUE(read->adopted);
+  EXPECT_EQ(read->host, "gpu07");
+  EXPECT_EQ(read->user, "ann");
+  EXPECT_EQ(read->job_id, "cccccccc");
+  EXPECT_EQ(read->job_host, "login1");
   EXPECT_EQ(read->gpus[0].peak, gib(5));
   EXPECT_EQ(read->gpus[0].utilization_pct, 83);
   EXPECT_EQ(read->gpus[0].power_mw, 412'300U);

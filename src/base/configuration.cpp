@@ -205,8 +205,7 @@ struct SourceFile {
   std::string distrust_reason{};  // why another user could have written it; empty: none could
 
   tl::unexpected<Error> error_at(const toml::source_region& where, std::string_view problem) const {
-    return fail(ErrorKind::usage,
-                fmt::format("{}, line {}: {}", printable(path), where.begin.line, problem));
+    return tl::make_unexpected(setting_error(path, where.begin.line, problem));
   }
 };
 
@@ -377,20 +376,17 @@ Result<std::optional<Setting>> resolve_commands(const Settings& settings) {
                                             in_quotes(chosen.value), printable(chosen.source)));
 }
 
-Error job_setting_error(const Setting& setting, std::string_view problem) {
-  return {ErrorKind::usage,
-          fmt::format("{}, line {}: {}", printable(setting.source), setting.line, problem)};
-}
-
 Result<void> resolve_jobs(Settings& settings, Configuration& configuration) {
   if (const auto found = settings.jobs.find("output"); found != settings.jobs.end()) {
     const Setting& setting = found->second;
     const auto size = parse_size(setting.value);
-    if (!size) return tl::make_unexpected(job_setting_error(setting, size.error().message));
+    if (!size)
+      return tl::make_unexpected(setting_error(setting.source, setting.line, size.error().message));
     if (*size < kMinJobOutput) {
-      return tl::make_unexpected(job_setting_error(
-          setting, fmt::format("output is {}; write at least {}", in_quotes(setting.value),
-                               format_size(kMinJobOutput))));
+      return tl::make_unexpected(
+          setting_error(setting.source, setting.line,
+                        fmt::format("output is {}; write at least {}", in_quotes(setting.value),
+                                    format_size(kMinJobOutput))));
     }
     configuration.job_output = *size;
     configuration.job_output_source = setting.source;
@@ -398,7 +394,8 @@ Result<void> resolve_jobs(Settings& settings, Configuration& configuration) {
   if (const auto found = settings.jobs.find("keep"); found != settings.jobs.end()) {
     const Setting& setting = found->second;
     const auto time = parse_duration(setting.value);
-    if (!time) return tl::make_unexpected(job_setting_error(setting, time.error().message));
+    if (!time)
+      return tl::make_unexpected(setting_error(setting.source, setting.line, time.error().message));
     configuration.job_keep = *time;
     configuration.job_keep_source = setting.source;
   }
@@ -406,6 +403,10 @@ Result<void> resolve_jobs(Settings& settings, Configuration& configuration) {
 }
 
 }  // namespace
+
+Error setting_error(const std::string& source, std::size_t line, std::string_view problem) {
+  return {ErrorKind::usage, fmt::format("{}, line {}: {}", printable(source), line, problem)};
+}
 
 std::string kernel_host_name() {
   std::array<char, 256> name{};

@@ -92,6 +92,9 @@ struct Configuration {
 // wrong. ErrorKind::io: a file cannot be read, or other users could read a password in it.
 Result<Configuration> read_configuration();
 
+// The error for a setting in line `line` of the file `source` (ErrorKind::usage).
+Error setting_error(const std::string& source, std::size_t line, std::string_view problem);
+
 // For "file:PATH": the first line of that file, which other users must not be able to read or
 // replace; `source` becomes PATH. Any other URL is returned unchanged.
 Result<std::string> resolve_file_url(const std::string& url, std::string& source);

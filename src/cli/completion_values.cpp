@@ -20,7 +20,7 @@
 #include "harbour/harbour.h"
 #include "lease/drain_gpus.h"
 #include "profile/profile_store.h"
-#include "run/job_list.h"
+#include "run/job_sources.h"
 #include "run/notify.h"
 #include "status/attribution.h"
 

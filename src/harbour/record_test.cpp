@@ -23,6 +23,8 @@ Record make_full_record() {
   record.granted = TimePoint(std::chrono::milliseconds(1'763'248'000'456));
   record.time_is_estimated = true;
   record.adopted_start = 8'123'456;
+  record.job_id = "k3f9a2mx";
+  record.job_host = "login1";
   Request& request = record.request;
   request.count = 2;
   request.memory = gib(8);
@@ -47,6 +49,8 @@ TEST(Record, a_formatted_record_is_parsed_back) {
   EXPECT_EQ(read->request.time, record.request.time);
   EXPECT_TRUE(read->time_is_estimated);
   EXPECT_EQ(read->adopted_start, record.adopted_start);
+  EXPECT_EQ(read->job_id, record.job_id);
+  EXPECT_EQ(read->job_host, record.job_host);
   EXPECT_EQ(read->expected_end(), record.granted + std::chrono::hours(4));
 }
 

@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <random>
-#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <utility>
@@ -24,6 +23,7 @@
 #include "harbour/setup.h"
 #include "lease/decision.h"
 #include "lease/lease_history.h"
+#include "lease/stranger_watch.h"
 #include "lease/sublease.h"
 #include "status/explain.h"
 #include "status/start_estimates.h"
@@ -35,10 +35,6 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// How often a client asks the driver about changes that wake no bell: load, health, memory.
-constexpr seconds kDriverPollInterval(2);
-// The same, where a ticket before this one asks the driver as well.
-constexpr seconds kBackupDriverPollInterval(8);
 // How soon a client tries an unavailable server again, plus up to the same time at random.
 constexpr milliseconds kServerRetryInterval(500);
 // A client that may be granted GPUs asks the driver again while it waits for the harbour's lock, if
@@ -345,7 +341,8 @@ class AcquireLoop {
     if (callbacks_.interrupt_fd >= 0) poll_fds.push_back({callbacks_.interrupt_fd, POLLIN, 0});
     if (harbour_.is_multi_host() && !subscribe_to_rings(poll_fds)) return;
     for (const UniqueFd& bell : decision.neighbour_bells) poll_fds.push_back({bell.get(), 0, 0});
-    const std::vector<UniqueFd> strangers = watch_strangers(decision);
+    const std::vector<UniqueFd> strangers = stranger_watch_.open_handles(decision);
+    const auto driver_poll_interval = stranger_watch_.driver_poll_interval();
     for (const UniqueFd& stranger : strangers) poll_fds.push_back({stranger.get(), POLLIN, 0});
     const std::size_t first_lease_bell = poll_fds.size();  // the bells of leases come last
     for (const UniqueFd& bell : decision.watched_bells) poll_fds.push_back({bell.get(), 0, 0});
@@ -357,7 +354,7 @@ class AcquireLoop {
       if (decision.has_unclaimed_grant && !decision.decide_again_at) {
         until = std::min(until, Clock::now() + SilentTickets::kClaimGracePeriod);
       }
-      if (driver_poll_interval_) until = std::min(until, Clock::now() + *driver_poll_interval_);
+      if (driver_poll_interval) until = std::min(until, Clock::now() + *driver_poll_interval);
       if (decision.recheck_after) until = std::min(until, Clock::now() + *decision.recheck_after);
       if (!decision.successor_bells.empty()) until = std::min(until, second_watcher_due);
       if (callbacks_.on_sleep) callbacks_.on_sleep();
@@ -374,9 +371,9 @@ class AcquireLoop {
       if (!decision.successor_bells.empty() && Clock::now() >= second_watcher_due) {
         for (const UniqueFd& bell : decision.successor_bells) ring(bell.get());
         decision.successor_bells.clear();
-        if (!is_timing && !driver_poll_interval_ && !is_past_deadline()) continue;
+        if (!is_timing && !driver_poll_interval && !is_past_deadline()) continue;
       }
-      if (decision.is_in_front || is_past_deadline() || is_timing || driver_poll_interval_ ||
+      if (decision.is_in_front || is_past_deadline() || is_timing || driver_poll_interval ||
           decision.recheck_after)
         return;
       if (!can_keep_waiting(decision)) return;
@@ -471,56 +468,6 @@ class AcquireLoop {
     return position > kFullAuditPositions && random_() % position >= kFullAuditPositions;
   }
 
-  // Returns descriptors of the processes without a lease that keep this client from GPUs; each is
-  // readable when its process ends. Strangers are watched by the first client that they block, and
-  // by every client that relies on no other ticket. Some strangers cannot be watched: a process in
-  // a container, or a process that has ended while the driver still shows its memory. For those
-  // this sets driver_poll_interval_.
-  std::vector<UniqueFd> watch_strangers(const Decision& decision) {
-    driver_poll_interval_.reset();
-    std::vector<UniqueFd> handles;
-    // Leases that cannot be watched: decide again at the same interval.
-    if (decision.has_unwatched_leases) driver_poll_interval_ = kDriverPollInterval;
-    const bool see_pids = is_in_host_pid_namespace();
-    for (const Blocker& blocker : decision.wait.blockers) {
-      const bool is_first_blocked =
-          decision.is_in_front || decision.watched_gpus.contains(blocker.uuid);
-      if (!is_first_blocked && !decision.watches_all_leases) continue;
-      const milliseconds interval(is_first_blocked ? kDriverPollInterval
-                                                   : kBackupDriverPollInterval);
-      const auto poll_driver = [&] {
-        driver_poll_interval_ = std::min(driver_poll_interval_.value_or(interval), interval);
-      };
-      if (blocker.reason == BlockReason::busy) poll_driver();
-      for (const GpuWithLeases& host_gpu : decision.host_view.gpus) {
-        if (host_gpu.gpu.uuid != blocker.uuid) continue;
-        // 'berth undrain' rings the queue. A change of health is visible only in the driver.
-        if (blocker.reason == BlockReason::unusable && !host_gpu.drain) poll_driver();
-        if (blocker.reason != BlockReason::strangers && blocker.reason != BlockReason::memory) {
-          continue;
-        }
-        if (host_gpu.unexplained || host_gpu.gpu.memory_is_hosts) poll_driver();
-        for (const AttributedProcess& one : host_gpu.processes) {
-          if (!one.is_stranger()) continue;
-          UniqueFd handle;
-          if (see_pids) handle = open_process(static_cast<pid_t>(one.process.pid));
-          // A process that has ended and is not reaped yet would wake this client without end.
-          if (handle && !has_ended(handle)) {
-            handles.push_back(std::move(handle));
-            continue;
-          }
-          poll_driver();
-          // The process ended between the snapshot and now: decide again at once, but only once for
-          // each process.
-          const bool just_ended =
-              is_first_blocked && see_pids && ended_strangers_.insert(one.process.pid).second;
-          if (just_ended) driver_poll_interval_ = milliseconds(0);
-        }
-      }
-    }
-    return handles;
-  }
-
   Clock::duration pick_audit_interval() {
     const milliseconds minimum = audit_interval(kMinAuditInterval);
     const milliseconds jitter = std::min(minimum, milliseconds(kAuditJitter));
@@ -561,8 +508,7 @@ class AcquireLoop {
   bool gave_up_on_lock_ = false;   // the lock was not taken before the interrupt or the deadline
   bool may_be_on_server_ = false;  // a server whose reply was lost may have this client's ticket
   Clock::time_point last_heartbeat_ = Clock::now();
-  std::optional<milliseconds> driver_poll_interval_;  // set: decide again after this time
-  std::set<std::int64_t> ended_strangers_;            // PIDs; ended between snapshot and watching
+  StrangerWatch stranger_watch_;
   pid_t own_pid_ = ::getpid();
   std::minstd_rand random_{static_cast<unsigned>(own_pid_)};
 };

@@ -110,7 +110,7 @@ std::string name_gpu(const HostView& view, const std::string& uuid) {
 
 class Adoption {
  public:
-  Adoption(Probe& probe, const ProcessToAdopt& process, Harbour harbour, Harbour::OwnBell bell,
+  Adoption(Probe& probe, const ProcessToAdopt& process, Harbour harbour, Harbour::OwnBell&& bell,
            const AcquireRequest& request)
       : probe_(probe),
         process_(process),

@@ -65,6 +65,7 @@ Result<Record> extend_lease(const std::string& id, std::chrono::nanoseconds time
   record.time_is_estimated = false;
   TRY(transaction->replace_lease(record));
   TRY(transaction->ring_front());  // the waiting clients show the new end
+  // It rests on nothing that another client can change, so that it cannot lose a race.
   TRY(transaction->commit());
   return record;
 }

@@ -220,8 +220,7 @@ Result<void> check_request_defaults(const Configuration& configuration) {
 
 Error request_default_error(std::string_view name, const Setting& setting,
                             std::string_view problem) {
-  return {ErrorKind::usage, fmt::format("{}, line {}: {}: {}", printable(setting.source),
-                                        setting.line, name, problem)};
+  return setting_error(setting.source, setting.line, fmt::format("{}: {}", name, problem));
 }
 
 std::optional<std::string> builtin_request_default(std::string_view name) {

@@ -281,6 +281,8 @@ class Server {
 
 Result<int> serve(bool allow_changes) {
   std::signal(SIGPIPE, SIG_IGN);  // a client that is gone closes stdin, too
+  // A client may have ignored it: then the kernel discards the exit status of each command.
+  std::signal(SIGCHLD, SIG_DFL);
   return Server(allow_changes).run();
 }
 

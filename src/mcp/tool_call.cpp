@@ -14,6 +14,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
+#include "run/job.h"
 
 namespace berth::mcp {
 namespace {
@@ -103,11 +104,11 @@ void ToolCall::add_poll_entries(std::vector<pollfd>& entries) const {
 }
 
 bool ToolCall::poll_end() {
-  int status = 0;
+  int status = kUnknownStatus;
   const bool has_ended = ::waitpid(pid_, &status, WNOHANG) != 0;
   out_.read_all();  // after waitpid(), so that nothing is missed
   err_.read_all();
-  if (has_ended) exit_code_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  if (has_ended) exit_code_ = exit_code(status);
   return has_ended;
 }
 

@@ -28,7 +28,6 @@
 #include "base/text.h"
 #include "lease/job_environment.h"
 #include "run/grant_message.h"
-#include "run/job_list.h"
 
 namespace berth {
 namespace {
@@ -155,14 +154,14 @@ std::string read_refusal(const std::string& path) {
 }
 
 // The job was in the queue, or the time is over; false: its process ended before.
-bool wait_until_ready(int pipe) {
-  pollfd entry{pipe, POLLIN, 0};
+bool wait_until_ready(int socket) {
+  pollfd entry{socket, POLLIN, 0};
   const auto ms = std::chrono::milliseconds(kMaxReadyTime).count();
   while (::poll(&entry, 1, static_cast<int>(ms)) < 0 && errno == EINTR) {
   }
   if (entry.revents == 0) return true;
   char byte = 0;
-  return ::read(pipe, &byte, 1) == 1;
+  return ::read(socket, &byte, 1) == 1;
 }
 
 int finish_parent(NewJobFolder folder, UniqueFd ready) {

@@ -33,8 +33,8 @@ class JobRecorder {
 
   // Lets the process that the user started return.
   void report_ready();
-  // The process that the user started shows what a refused job has printed. So it must not see the
-  // end of the pipe before this process ends.
+  // The process that the user started shows what a refused job has printed. So its socket must not
+  // be closed before this process ends.
   void keep_ready_until_exit();
   // Why the job does not ask for GPUs yet, such as "waits for job k3f9a2mx to end".
   void write_held(const std::string& reason);
@@ -53,7 +53,7 @@ class JobRecorder {
 
   NewJobFolder folder_;
   std::optional<BatchCounts> last_counts_;
-  UniqueFd ready_;  // a pipe to the process that the user started
+  UniqueFd ready_;  // a socket to the process that the user started
 };
 
 // The specification of a job of this process's user, folder and harbour; make_job_folder() adds the

@@ -19,7 +19,7 @@ namespace {
 constexpr std::size_t kFirstLines = 20;
 
 // The job's berth process passes the signal on to the whole process group of the job.
-void end_job(const DetachedJob& started) {
+void terminate_job(const DetachedJob& started) {
   // Read again: the job may have been attached to before its process was recorded.
   const auto job = find_job(started.spec.id);
   const UniqueFd process = job ? open_job_process(*job) : UniqueFd();
@@ -55,7 +55,7 @@ Result<int> attach_to_job(const DetachedJob& job) {
         fmt::format("job {}: Ctrl-C detaches, and the job goes on; Ctrl-\\ ends the job", id));
   }
   const OutputOptions options{kFirstLines, true, &signals, [&](int number) {
-                                if (number == SIGQUIT) end_job(job);
+                                if (number == SIGQUIT) terminate_job(job);
                                 return number == SIGQUIT;
                               }};
   const auto stopped_by = TRY(print_job_output(job, options));

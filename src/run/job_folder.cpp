@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/configuration.h"
 #include "base/descriptors.h"
 #include "base/environment.h"
 #include "base/file_trust.h"
@@ -353,6 +354,11 @@ void remove_old_jobs(std::chrono::seconds age) {
     const std::chrono::seconds kept = job ? age : kMakingTime;
     if (ended + kept < now) remove_job_folder(path);
   }
+}
+
+void remove_expired_jobs() {
+  const auto settings = read_configuration();
+  if (settings) remove_old_jobs(std::chrono::ceil<std::chrono::seconds>(settings->job_keep));
 }
 
 }  // namespace berth

@@ -6,6 +6,7 @@
 //     events         lines of JSON that only that process appends; see JobEvent
 //     progress.json  of a batch: how many lines are done; replaced as a whole
 //     output         what the job and its berth process write
+//     notify.log     which notifications were sent, and why others were not; see notify_sender.h
 //
 // Only the user can open them. A folder without spec.json is from a process that was killed before
 // the job existed. Nothing here decides about GPUs: leases and tickets are in the harbour.
@@ -117,5 +118,7 @@ bool is_job_alive(const std::string& path);
 
 // Removes the folders of jobs that ended longer than `age` ago.
 void remove_old_jobs(std::chrono::seconds age);
+// Removes the folders of jobs that ended longer ago than the configuration keeps them.
+void remove_expired_jobs();
 
 }  // namespace berth

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "archive/history.h"
-#include "base/result.h"
+#include "base/time.h"
 #include "run/job_folder.h"
 #include "status/status.h"
 
@@ -84,23 +84,5 @@ struct JobSources {
 
 // In the order in which the jobs were submitted.
 std::vector<JobInfo> merge_jobs(const JobSources& sources);
-
-struct JobListOptions {
-  bool all_users = false;
-  // Jobs that ended before are left out. nullopt: a detached job is listed as long as it is kept,
-  // another one for a day.
-  std::optional<TimePoint> since{};
-  std::vector<std::string> ids{};  // only these, whenever they ended; empty: all
-  // false: faster, but the reasons for waiting and the indices of some GPUs are missing.
-  bool asks_driver = true;
-};
-
-// Asks the driver only if a job waits or runs. If it does not answer, the reasons for waiting are
-// empty.
-// ErrorKind::usage: there is no job with one of the ids.
-Result<std::vector<JobInfo>> list_all_jobs(const JobListOptions& options);
-
-// Removes the folders of jobs that ended longer ago than the configuration keeps them.
-void remove_expired_jobs();
 
 }  // namespace berth

@@ -100,10 +100,6 @@ Error bad_address_error(std::string_view address) {
                       in_quotes(address))};
 }
 
-Error setting_error(const std::string& source, std::size_t line, std::string_view problem) {
-  return {ErrorKind::usage, fmt::format("{}, line {}: {}", printable(source), line, problem)};
-}
-
 const Setting* find_setting(const NotifySettings& settings, std::string_view name) {
   const auto found = settings.texts.find(name);
   return found == settings.texts.end() ? nullptr : &found->second;

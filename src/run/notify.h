@@ -6,10 +6,10 @@
 // process, which tries three times and gives each try 10 s.
 //
 // What is guaranteed: a job sends each event at most once to each target (`about_to_end` once for
-// each end, `idle` once for each idle time). If the job's berth
-// process, the sending process or its program is killed, a notification may be missing; nothing
-// sends it later. A try is repeated only after one that has failed by itself or took too long, so a
-// receiver that got a notification but did not say so in time gets it again, with the same id.
+// each end, `idle` once for each idle time). If the job's berth process, the sending process or its
+// program is killed, a notification may be missing; nothing sends it later. A try is repeated only
+// after one that has failed by itself or took too long, so a receiver that got a notification but
+// did not say so in time gets it again, with the same id.
 #pragma once
 
 #include <array>

@@ -7,13 +7,13 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "harbour/location.h"
 #include "profile/job_type.h"
 #include "run/cancel.h"
 #include "run/job_json.h"
 #include "run/job_output.h"
+#include "run/job_sources.h"
 
 namespace berth::serve {
 namespace {
@@ -64,19 +64,13 @@ Status select_own(const Status& host) {
   return own;
 }
 
-JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>& hosts,
-                        TimePoint now) {
-  static const std::string harbour = harbour_location().path;
-  JobSources sources;
-  sources.detached = std::move(jobs);
-  sources.viewer = ::geteuid();
+JobSources make_sources(const JobFolders& folders, const std::vector<Status>& hosts, TimePoint now,
+                        bool hide_commands) {
+  static const HarbourLocation where = harbour_location();
+  JobSources sources = make_job_sources(where);
+  sources.detached = select_jobs(folders.jobs, now, hide_commands);
+  sources.held_jobs = folders.held;
   sources.now = now;
-  sources.pid_namespace = pid_namespace();
-  sources.harbour = harbour;
-  sources.parent_of = [](pid_t pid) {
-    const auto stat = read_process_stat(pid);
-    return stat ? stat->parent : 0;
-  };
   for (const Status& host : hosts) {
     Status own = select_own(host);
     if (host.is_remote) {
@@ -86,10 +80,7 @@ JobSources make_sources(std::vector<DetachedJob> jobs, const std::vector<Status>
       sources.leases = std::move(own.leases);
       sources.queue = std::move(own.queue);
     }
-    for (const GpuStatus& gpu : host.gpus) {
-      if (gpu.view.gpu.uuid)
-        sources.gpu_indices.emplace(*gpu.view.gpu.uuid, to_string(gpu.view.gpu.index));
-    }
+    add_gpu_indices(host, sources);
   }
   return sources;
 }
@@ -122,10 +113,9 @@ HttpResponse job_error_response(const Error& error, const std::string& id) {
 
 }  // namespace
 
-std::string make_job_list(const std::vector<DetachedJob>& jobs, const std::vector<Status>& hosts,
+std::string make_job_list(const JobFolders& folders, const std::vector<Status>& hosts,
                           TimePoint now, bool hide_commands) {
-  std::vector<JobInfo> list =
-      merge_jobs(make_sources(select_jobs(jobs, now, hide_commands), hosts, now));
+  std::vector<JobInfo> list = merge_jobs(make_sources(folders, hosts, now, hide_commands));
   std::erase_if(list, [&](const JobInfo& job) { return !job.is_detached || is_old(job, now); });
   std::stable_sort(list.begin(), list.end(), is_listed_before);
   const std::size_t total = list.size();

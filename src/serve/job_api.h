@@ -10,6 +10,7 @@
 
 #include "run/job_list.h"
 #include "serve/http_response.h"
+#include "serve/job_folder_reader.h"
 
 namespace berth::serve {
 
@@ -21,7 +22,7 @@ constexpr std::size_t kMaxListedJobs = 200;
 // unknown when), the latest first. `hosts` has the status of all hosts. Reads no files, but the
 // parents of processes. `hide_commands`: shows only the names of programs, as leases and tickets
 // do.
-std::string make_job_list(const std::vector<DetachedJob>& jobs, const std::vector<Status>& hosts,
+std::string make_job_list(const JobFolders& folders, const std::vector<Status>& hosts,
                           TimePoint now, bool hide_commands);
 
 // Does what `berth cancel ID` does. Takes up to the grace time, and some seconds more.

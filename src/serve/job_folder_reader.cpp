@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <utility>
 
+#include "run/job_sources.h"
+
 namespace berth::serve {
 namespace {
 
@@ -17,14 +19,15 @@ constexpr int kMinPauseFactor = 20;
 // A batch has a grant for each line. The list needs the first, and those of the lines that run.
 constexpr std::size_t kMaxGrants = 1'000;
 
-std::vector<DetachedJob> read_jobs(std::vector<DetachedJob> known) {
+JobFolders read_folders(std::vector<DetachedJob> known) {
   auto jobs = list_jobs(std::move(known));
   if (!jobs) return {};  // a user without a home folder has no detached jobs
+  std::set<std::string> held = find_held_jobs(*jobs);
   for (DetachedJob& job : *jobs) {
     if (job.grants.size() <= kMaxGrants) continue;
     job.grants.erase(job.grants.begin() + 1, job.grants.end() - (kMaxGrants - 1));
   }
-  return std::move(*jobs);
+  return {std::move(*jobs), std::move(held)};
 }
 
 }  // namespace
@@ -41,9 +44,9 @@ JobFolderReader::~JobFolderReader() {
   thread_.join();
 }
 
-SharedDetachedJobs JobFolderReader::current() const {
+SharedJobFolders JobFolderReader::current() const {
   const MutexLock lock(mutex_);
-  return jobs_;
+  return folders_;
 }
 
 void JobFolderReader::request_read() {
@@ -57,18 +60,18 @@ void JobFolderReader::request_read() {
 void JobFolderReader::wait_for_first_read(std::chrono::milliseconds time) {
   const auto until = Clock::now() + time;
   MutexLock lock(mutex_);
-  while (!jobs_ && changed_.wait_until(mutex_, until)) {
+  while (!folders_ && changed_.wait_until(mutex_, until)) {
   }
 }
 
 void JobFolderReader::run() {
   for (;;) {
-    const SharedDetachedJobs known = current();
+    const SharedJobFolders known = current();
     const auto begin = Clock::now();
-    auto jobs = read_jobs(known ? *known : std::vector<DetachedJob>());
+    auto folders = read_folders(known ? known->jobs : std::vector<DetachedJob>());
     const auto end = Clock::now();
     MutexLock lock(mutex_);
-    jobs_ = std::make_shared<const std::vector<DetachedJob>>(std::move(jobs));
+    folders_ = std::make_shared<const JobFolders>(std::move(folders));
     changed_.notify_all();
     for (;;) {
       if (stopping_) return;

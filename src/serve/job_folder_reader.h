@@ -6,6 +6,8 @@
 
 #include <chrono>
 #include <memory>
+#include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -15,7 +17,11 @@
 
 namespace berth::serve {
 
-using SharedDetachedJobs = std::shared_ptr<const std::vector<DetachedJob>>;
+struct JobFolders {
+  std::vector<DetachedJob> jobs{};
+  std::set<std::string> held{};  // see JobSources::held_jobs
+};
+using SharedJobFolders = std::shared_ptr<const JobFolders>;
 
 // Thread-safe. `viewer_activity` must outlive it.
 class JobFolderReader {
@@ -27,7 +33,7 @@ class JobFolderReader {
   ~JobFolderReader();
 
   // What the last read found. Null before the first read has ended.
-  SharedDetachedJobs current() const;
+  SharedJobFolders current() const;
   // Reads soon: the user's leases or tickets have changed.
   void request_read();
   // Waits until the first read has ended, at most for `time`.
@@ -41,7 +47,7 @@ class JobFolderReader {
   const ViewerActivity& viewer_activity_;
   mutable Mutex mutex_;
   Condition changed_;
-  SharedDetachedJobs jobs_ GUARDED_BY(mutex_);
+  SharedJobFolders folders_ GUARDED_BY(mutex_);
   bool requested_ GUARDED_BY(mutex_) = false;
   bool stopping_ GUARDED_BY(mutex_) = false;
   std::thread thread_;  // last member: it uses the ones above

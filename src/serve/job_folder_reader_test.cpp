@@ -18,7 +18,7 @@ TEST(JobFolderReader, ReadsAgainWhenRequested) {
     JobFolderReader reader(viewer_activity);
     reader.wait_for_first_read(std::chrono::minutes(1));
     ASSERT_TRUE(reader.current());
-    EXPECT_TRUE(reader.current()->empty());
+    EXPECT_TRUE(reader.current()->jobs.empty());
     const auto job = make_job_folder({});
     ASSERT_TRUE(job);
     std::atomic<bool> done{false};
@@ -28,10 +28,10 @@ TEST(JobFolderReader, ReadsAgainWhenRequested) {
         std::this_thread::yield();
       }
     });
-    while (reader.current()->empty()) std::this_thread::yield();
+    while (reader.current()->jobs.empty()) std::this_thread::yield();
     done = true;
     other.join();
-    EXPECT_EQ(reader.current()->front().spec.id, job->spec.id);
+    EXPECT_EQ(reader.current()->jobs.front().spec.id, job->spec.id);
   }
   ::unsetenv("XDG_STATE_HOME");
   std::filesystem::remove_all(path);

@@ -87,9 +87,9 @@ void StatusPoller::render_jobs(const std::vector<Status>& hosts, ServeSnapshot& 
   }
   if (own_clients != own_clients_) job_reader_->request_read();
   own_clients_ = std::move(own_clients);
-  const SharedDetachedJobs jobs = job_reader_->current();
-  if (!jobs) return;
-  std::string list = make_job_list(*jobs, hosts, wall_clock(), command_visibility_.has_value());
+  const SharedJobFolders folders = job_reader_->current();
+  if (!folders) return;
+  std::string list = make_job_list(*folders, hosts, wall_clock(), command_visibility_.has_value());
   if (snapshot.jobs && *snapshot.jobs == list) return;
   snapshot.jobs = share_text(std::move(list));
   ++snapshot.jobs_version;

@@ -11,7 +11,7 @@
 #include "cli/output/jobs_text.h"
 #include "lease/history_filter.h"
 #include "run/job_json.h"
-#include "run/job_list.h"
+#include "run/job_sources.h"
 
 namespace berth {
 namespace {

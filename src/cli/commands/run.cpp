@@ -202,7 +202,28 @@ void notify_granted(Notifier& notifier, Lease& lease) {
   notifier.send_granted(lease.id(), format_gpu_indices(lease.host_gpus(), lease.record().uuids));
 }
 
-// Returns after all events but `refused`: a failure is the caller's.
+// `notifier` must outlive the attempts.
+Result<AttemptOptions> make_attempt_options(const RunCommandOptions& options,
+                                            const JobRecorder& recorder, Notifier& notifier) {
+  AttemptOptions attempt = options.attempt;
+  attempt.show_uuids = options.ids == "uuid";
+  // A batch gives each child a group of its own, and a detached job has one, too.
+  attempt.whole_group = options.event_fd >= 0 || recorder.is_active();
+  if (recorder.is_active()) {
+    attempt.bounded_output = STDOUT_FILENO;
+    attempt.output_limit = TRY(read_configuration()).job_output;
+  }
+  if (notifier.is_active()) {
+    attempt.on_alert = [&notifier](const JobAlert& alert) { notifier.send_alert(alert); };
+    attempt.alert_before_end = notifier.alert_times().before_end;
+    attempt.alert_idle = notifier.alert_times().idle;
+  }
+  if (!options.job_spec_file.empty()) attempt.lifeline = STDOUT_FILENO;
+  attempt.always_record = options.request->auto_memory || !options.request->job.empty();
+  return attempt;
+}
+
+// Sends all notifications but `refused`, which the caller sends for an error.
 Result<int> run_job(const RunCommandOptions& options, const std::vector<std::string>& command,
                     JobRecorder& recorder, Notifier& notifier) {
   Job job;
@@ -245,21 +266,7 @@ Result<int> run_job(const RunCommandOptions& options, const std::vector<std::str
   }
   request.preferred_id = recorder.id();
   request.no_wait = request.no_wait || !ticket.empty();
-  AttemptOptions attempt_options = options.attempt;
-  attempt_options.show_uuids = options.ids == "uuid";
-  // A batch gives each child a group of its own, and a detached job has one, too.
-  attempt_options.whole_group = options.event_fd >= 0 || recorder.is_active();
-  if (recorder.is_active()) {
-    attempt_options.bounded_output = STDOUT_FILENO;
-    attempt_options.output_limit = TRY(read_configuration()).job_output;
-  }
-  if (notifier.is_active()) {
-    attempt_options.on_alert = [&notifier](const JobAlert& alert) { notifier.send_alert(alert); };
-    attempt_options.alert_before_end = notifier.alert_times().before_end;
-    attempt_options.alert_idle = notifier.alert_times().idle;
-  }
-  if (!options.job_spec_file.empty()) attempt_options.lifeline = STDOUT_FILENO;
-  attempt_options.always_record = options.request->auto_memory || !options.request->job.empty();
+  const AttemptOptions attempt_options = TRY(make_attempt_options(options, recorder, notifier));
   const RunEventWriter event_writer(options.event_fd);
   const WaitCallbacks callbacks =
       recorder.is_active() ? recorder.wait_callbacks() : event_writer.wait_callbacks();

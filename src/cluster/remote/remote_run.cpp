@@ -58,9 +58,8 @@ std::string extract_reason(std::string text) {
 class RemoteRun {
  public:
   RemoteRun(AcquireRequest request, const RemoteJob& job, Probe* probe)
-      : request_(std::move(request)), job_(job), probe_(probe) {
+      : request_(std::move(request)), job_(job), probe_(probe), output_limit_(job.output_limit) {
     request_.job_host = request_.harbour.host;
-    output_limit_ = job.output_limit;
     if (request_.timeout) deadline_ = Clock::now() + *request_.timeout;
   }
 
