@@ -79,7 +79,7 @@ void JobFolderReader::run() {
       const auto interval = requested_ ? kMinInterval : viewed ? kViewedInterval : kIdleInterval;
       const auto due = std::max(begin + interval, end + kMinPauseFactor * (end - begin));
       if (Clock::now() >= due) break;
-      changed_.wait_until(mutex_, due);
+      changed_.wait_until(mutex_, std::min(due, Clock::now() + kViewedInterval));  // for a viewer
     }
     requested_ = false;
   }
