@@ -73,6 +73,13 @@ def test_wrong_arguments(server, jobs, arguments):  # noqa: F811
     assert only_lease(server)["ends"] == before
 
 
+def test_a_job_that_does_not_run(server, jobs):  # noqa: F811
+    ended = server.berth("run", "-d", "--", "true").stdout.strip()
+    assert server.berth("wait", ended).returncode == 0
+    for word in (ended, "k3f9a2mx"):
+        assert_one_line_error(server.berth("extend", word, "1h"), 64, "no running job", word)
+
+
 def test_a_batch_has_no_single_end(server, jobs):  # noqa: F811
     """It would move the end of the line that started last, and of no other."""
     server.env["XDG_STATE_HOME"] = str(server.folder / "state")

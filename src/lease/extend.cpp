@@ -18,7 +18,7 @@ constexpr std::chrono::hours kMaxRunTime(24 * 3650);
 
 Error no_such_lease_error(const std::string& id) {
   return {ErrorKind::usage,
-          fmt::format("{} has no GPUs; 'berth jobs' lists what is running", in_quotes(id))};
+          fmt::format("there is no running job {}; 'berth jobs' lists yours", in_quotes(id))};
 }
 
 // The run time of the request, counted from the grant, after which the lease ends `time` later.
@@ -42,8 +42,8 @@ Result<Record> extend_lease(const std::string& id, std::chrono::nanoseconds time
   Record record = std::move(lease->record);
   if (record.uid != ::geteuid()) {
     const uid_t owner = record.uid;
-    return fail(ErrorKind::permission,
-                fmt::format("lease {} belongs to uid {}; only that user can extend it", id, owner));
+    return fail(ErrorKind::permission, fmt::format("lease {} belongs to {}; only {} can extend it",
+                                                   id, user_name(owner), user_name(owner)));
   }
   // A record that was not read completely must not be written.
   if (!record.problem.empty() || record.version != kProtocolVersion) {
