@@ -283,6 +283,15 @@ def test_a_request_that_can_never_be_met_is_refused_at_once(server, detached):
     assert detached.list() == []
 
 
+def test_logs_of_a_job_that_waits_say_so(server, detached, jobs):
+    jobs.hold()
+    job = detached.submit()
+    assert_one_line_error(server.berth("logs", job), 0, job, "waits for its GPUs", f"berth jobs {job}")
+    assert server.berth("logs", job).stdout == ""
+    server.berth("cancel", job)
+    assert "waits" not in server.berth("logs", job).stderr
+
+
 # Berth processes that are killed, and hosts that restart.
 
 @pytest.mark.each_harbour
@@ -295,7 +304,8 @@ def test_killed_while_it_waits(server, detached, jobs):
     detached.kill(job)
     code, text = end_of(waiter)
     assert code == 70 and text.count("\n") == 1 and "unknown" in text
-    assert end_of(follower) == (0, "")
+    code, text = end_of(follower)
+    assert code == 0 and text.count("\n") == 1 and "waits for its GPUs" in text
     one = detached.one(job)
     assert (one["state"], one["result"], one["exit_code"], one["ended"]) == ("ended", "unknown", None, None)
     assert "killed" in one["reason"]
@@ -540,8 +550,10 @@ def test_follow_a_job_that_waits(server, detached, jobs):
     first = jobs.hold()
     job = detached.submit(command=["echo", "at last"])
     follower = server.start(BERTH, "logs", "--follow", job)
+    eventually(lambda: watches_files(follower.pid))
     first.end()
-    assert end_of(follower) == (0, "berth: granted GPU 0\nat last\n")
+    code, text = end_of(follower)
+    assert code == 0 and "waits for its GPUs" in text and text.endswith("\nberth: granted GPU 0\nat last\n")
 
 
 def test_follow_does_not_wait_for_what_is_left_behind(server, detached):

@@ -237,6 +237,14 @@ std::optional<OutputReader::Piece> OutputReader::read_next() {
 Result<std::optional<int>> print_job_output(const DetachedJob& job, const OutputOptions& options) {
   OutputReader reader = TRY(OutputReader::open(job.output_path()));
   if (options.lines) reader.seek_last_lines(*options.lines);
+  struct stat file {};
+  const bool is_empty = ::stat(job.output_path().c_str(), &file) == 0 && file.st_size == 0;
+  if (is_empty && job.is_alive && job.held.empty() && job.grants.empty()) {
+    print_message(
+        fmt::format("job {0} waits for its GPUs and has no output yet; to see why: "
+                    "berth jobs {0}",
+                    job.spec.id));
+  }
   return OutputPrinter(job, std::move(reader), options).print_all();
 }
 
