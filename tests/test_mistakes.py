@@ -14,7 +14,7 @@ pytestmark = pytest.mark.release_only
 
 @pytest.mark.parametrize("word, command", [
     ("ls", "status"), ("ps", "status"), ("list", "status"), ("sinfo", "status"), ("kill", "cancel"), ("scancel", "cancel"),
-    ("squeue", "queue"), ("sbatch", "run"), ("settings", "config"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
+    ("squeue", "queue"), ("sbatch", "run -d"), ("submit", "run -d"), ("settings", "config"), ("version", "--version"), ("sttaus", "status"), ("Status", "status"),
 ])
 def test_commands_of_other_tools(server, word, command):
     assert_one_line_error(server.berth(word), 64, f"did you mean 'berth {command}'?")
@@ -138,6 +138,10 @@ def test_ranges_of_gpus_and_all_of_them(server):
     assert gpus(server, "--gpu", "2-2") == "2"
     assert server.berth("log", "--gpu", "4-5", "--json").stdout.count("\n") == 2
     assert server.berth("log", "--gpu", "all", "--json").stdout.count("\n") == 4
+
+
+def test_an_id_for_the_history_is_meant_for_the_output(server):
+    assert_one_line_error(server.berth("log", "k3f9a2mx"), 64, "k3f9a2mx", "berth logs ID")
 
 
 @pytest.mark.parametrize("gpu", ["3-1", "0-", "-3", "0-99999", "1-2-3", "0,all", "0-5"])

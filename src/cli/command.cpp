@@ -33,7 +33,7 @@ constexpr std::array kCommandSynonyms{
     CommandSynonym{"sacct", "log"},        CommandSynonym{"stats", "report"},
     CommandSynonym{"usage", "report"},     CommandSynonym{"exec", "run"},
     CommandSynonym{"start", "run"},        CommandSynonym{"srun", "run"},
-    CommandSynonym{"sbatch", "run"},       CommandSynonym{"submit", "batch"},
+    CommandSynonym{"sbatch", "run -d"},    CommandSynonym{"submit", "run -d"},
     CommandSynonym{"add", "batch"},        CommandSynonym{"lock", "acquire"},
     CommandSynonym{"alloc", "acquire"},    CommandSynonym{"allocate", "acquire"},
     CommandSynonym{"salloc", "acquire"},   CommandSynonym{"lease", "acquire"},

@@ -120,6 +120,7 @@ Action define_log(Flags& command, const CommandContext& /*context*/) {
   command.add_flag("--follow", options->follow, "Keep running, and show each lease when it ends");
   command.add_flag("--json", options->json,
                    "Print a line of JSON for each lease (see docs/json.md)");
+  command.set_argument_remedy("for the output of a job: berth logs ID");
   command.set_footer(
       "Shows each lease of the last 7 days in the order of the grants: when it was granted, how\n"
       "long it lasted, how long it had waited, its user and GPUs, and how it ended. \"lost\": the\n"
@@ -129,7 +130,8 @@ Action define_log(Flags& command, const CommandContext& /*context*/) {
       "\nExamples:\n"
       "  berth log --since 2h\n"
       "  berth log --user $USER --json | jq -r 'select(.exit_code != 0) | .command'\n"
-      "  berth log --follow --gpu 0,1");
+      "  berth log --follow --gpu 0,1\n"
+      "\n'berth logs' prints the output of a detached job.");
   return [options]() { return show_log(*options); };
 }
 
