@@ -274,7 +274,7 @@ def test_after_a_success(server):
     first = detach(server, "run", "-d", "--", "cat", gate)
     second = detach(server, "run", "-d", "--after", first, "--", "echo", "second")
     assert server.status()["queue"] == [], "it has no ticket before"
-    assert events_of(server, second)[-1]["reason"] == f"waits for the end of job {first}"
+    assert events_of(server, second)[-1]["reason"] == f"waits for job {first} to succeed"
     gate.write_text("done\n")
     assert wait_for_end(server, second) == 0
     assert output_of(server, second).endswith("second\n")

@@ -107,8 +107,9 @@ Result<bool> wait_for_jobs(const std::vector<std::string>& ids, bool must_succee
     auto ended = TRY(wait_for_any_job(jobs, std::chrono::steady_clock::now(), interrupt));
     if (!ended) {
       const char* const noun = jobs.size() == 1 ? "job" : "jobs";
-      report_hold(recorder, fmt::format("waits for the end of {} {}", noun,
-                                        join_text(jobs, ", ", &JobWatch::id)));
+      const std::string names = fmt::format("{} {}", noun, join_text(jobs, ", ", &JobWatch::id));
+      report_hold(recorder, must_succeed ? fmt::format("waits for {} to succeed", names)
+                                         : fmt::format("waits for the end of {}", names));
       ended = TRY(wait_for_any_job(jobs, std::nullopt, interrupt));
     }
     if (!ended) return false;

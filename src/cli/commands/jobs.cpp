@@ -57,8 +57,9 @@ Action define_jobs(Flags& command, const CommandContext& /*context*/) {
   command.add_flag("--json", options->json, "Print JSON (see docs/json.md)");
   command.set_footer(
       "Shows your jobs in the order in which they were submitted: those of 'berth run', 'berth\n"
-      "batch -d' and 'berth acquire'. A detached job (run -d) is listed until it is removed, 14\n"
-      "days after its end; another one until a day after its end.\n"
+      "batch -d', 'berth acquire' and 'berth adopt'. A detached job (run -d) is listed until it "
+      "is\n"
+      "removed, 14 days after its end; another one until a day after its end.\n"
       "\n"
       "States: held: waits for another job or a time; waiting: has a ticket in the queue; "
       "running;\n"
