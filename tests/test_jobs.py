@@ -283,6 +283,16 @@ def test_a_request_that_can_never_be_met_is_refused_at_once(server, detached):
     assert detached.list() == []
 
 
+def test_a_narrow_terminal_shows_which_job_it_is(server, detached, terminal):
+    server.use("4x24GiB")
+    job = server.berth("run", "-d", "-n", "4", "--label", "vision", "--", "sh", "-c", "exit 3").stdout.strip()
+    assert server.berth("wait", job).returncode == 3
+    screen = terminal(BERTH, "jobs", columns=40)
+    assert screen.wait() == 0
+    line = next(line for line in screen.written.decode().splitlines() if job in line)
+    assert "ended" in line and "vision" in line, line
+
+
 def test_logs_of_a_job_that_waits_say_so(server, detached, jobs):
     jobs.hold()
     job = detached.submit()

@@ -125,7 +125,8 @@ std::string jobs_text(const std::vector<JobInfo>& jobs, const Terminal& terminal
                                    {"EXIT", true},
                                    {"LINES", true, has_lines ? unlimited : 0},
                                    {"JOB"}};
-  return TextTable(std::move(columns), std::move(rows), {JobLine::since, JobLine::until}, terminal)
+  return TextTable(std::move(columns), std::move(rows),
+                   {JobLine::since, JobLine::until, JobLine::gpus, JobLine::lasts}, terminal)
       .render();
 }
 
