@@ -165,6 +165,14 @@ def test_a_cancel_that_is_killed_leaves_nothing_half_done(server, jobs):  # noqa
     assert not os.path.exists(server.harbour / f"lease-{lease}")
 
 
+def test_a_job_that_takes_long_to_end_is_named(server):
+    job = detach(server, command=["sh", "-c", 'trap "" TERM; echo started; while :; do sleep 1; done'])
+    eventually(lambda: "started" in server.berth("logs", job).stdout, "the job runs")
+    result = server.berth("cancel", "--grace", "1500ms", job)
+    assert result.returncode == 0 and "killed" in result.stdout
+    assert job in result.stderr and "not ended yet" in result.stderr and result.stderr.count("\n") == 1
+
+
 def test_a_line_of_a_batch_is_a_job_of_its_own(server):
     server.use("2x24GiB")
     result = server.berth("batch", "-d", "-k", "--logs", server.folder / "logs", "--", "true", "sleep 1000", "sleep 1000")

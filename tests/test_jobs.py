@@ -290,7 +290,7 @@ def test_a_narrow_terminal_shows_which_job_it_is(server, detached, terminal):
     screen = terminal(BERTH, "jobs", columns=40)
     assert screen.wait() == 0
     line = next(line for line in screen.written.decode().splitlines() if job in line)
-    assert "ended" in line and "vision" in line, line
+    assert "failed" in line and "vision" in line, line
 
 
 def test_logs_of_a_job_that_waits_say_so(server, detached, jobs):

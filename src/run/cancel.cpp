@@ -283,7 +283,7 @@ std::string describe_end(const CancelledJob& job, std::chrono::nanoseconds grace
 }
 
 Result<std::vector<CancelledJob>> cancel(const CancelSelection& selection,
-                                         std::chrono::nanoseconds grace) {
+                                         std::chrono::nanoseconds grace, const OnSlowEnd& on_slow) {
   Targets targets = TRY(find_targets_and_cancel_tickets(selection));
   if (!targets.shell_leases.empty()) TRY(release_leases(targets.shell_leases, {}));
   // The waiting ones first: they would be granted the GPUs of those that run.
@@ -292,7 +292,7 @@ Result<std::vector<CancelledJob>> cancel(const CancelSelection& selection,
     for (const JobToEnd& job : targets.jobs) {
       if (waiting == job.leases.empty()) jobs.push_back(job);
     }
-    const std::vector<JobEndResult> ends = end_jobs(jobs, grace);
+    const std::vector<JobEndResult> ends = end_jobs(jobs, grace, on_slow);
     for (std::size_t i = 0; i < ends.size(); ++i) set_end(targets, jobs[i].id, ends[i]);
   }
   TRY(release_without_process(targets));

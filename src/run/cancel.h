@@ -43,6 +43,7 @@ std::string describe_end(const CancelledJob& job, std::chrono::nanoseconds grace
 // ErrorKind::usage: there is no such job, or it has ended. ErrorKind::permission: it belongs to
 // another user. Returns what was ended; empty if the selection has nothing.
 Result<std::vector<CancelledJob>> cancel(const CancelSelection& selection,
-                                         std::chrono::nanoseconds grace);
+                                         std::chrono::nanoseconds grace,
+                                         const OnSlowEnd& on_slow = {});
 
 }  // namespace berth

@@ -30,6 +30,7 @@ using Clock = std::chrono::steady_clock;
 constexpr std::chrono::seconds kRecordTime(3);
 constexpr std::chrono::seconds kKillTime(3);
 constexpr std::chrono::milliseconds kCheckInterval(100);
+constexpr std::chrono::seconds kSlowTime(1);
 // For all processes of the host: users can start many that have many files open.
 constexpr std::chrono::seconds kMaxSearchTime(10);
 
@@ -239,6 +240,14 @@ bool any_left(const std::vector<EndAttempt>& attempts) {
                      [](const EndAttempt& one) { return !one.result; });
 }
 
+std::vector<std::string> ids_left(const std::vector<EndAttempt>& attempts) {
+  std::vector<std::string> ids;
+  for (const EndAttempt& one : attempts) {
+    if (!one.result) ids.push_back(one.job->id);
+  }
+  return ids;
+}
+
 // Waits until all jobs have ended, or until the deadline.
 void wait_for_ends(const EndWatch& watch, std::vector<EndAttempt>& attempts,
                    Clock::time_point deadline, JobEndResult result) {
@@ -291,7 +300,7 @@ void kill_processes(const JobToEnd& job, const JobProcesses& processes, bool wit
 }  // namespace
 
 std::vector<JobEndResult> end_jobs(const std::vector<JobToEnd>& jobs,
-                                   std::chrono::nanoseconds grace) {
+                                   std::chrono::nanoseconds grace, const OnSlowEnd& on_slow) {
   (void)raise_descriptor_limit();  // a handle for each process
   const EndWatch watch;
   std::vector<EndAttempt> attempts;
@@ -300,7 +309,13 @@ std::vector<JobEndResult> end_jobs(const std::vector<JobToEnd>& jobs,
   for_each_left(attempts, true, [&](EndAttempt& attempt, const JobProcesses& processes) {
     terminate(watch, attempt, processes);
   });
-  wait_for_ends(watch, attempts, Clock::now() + grace, JobEndResult::ended);
+  const auto deadline = Clock::now() + grace;
+  const auto slow_at = Clock::now() + kSlowTime;
+  if (on_slow && slow_at < deadline) {
+    wait_for_ends(watch, attempts, slow_at, JobEndResult::ended);
+    if (any_left(attempts)) on_slow(ids_left(attempts));
+  }
+  wait_for_ends(watch, attempts, deadline, JobEndResult::ended);
   for (const bool with_berth : {false, true}) {
     for_each_left(attempts, false, [&](const EndAttempt& attempt, const JobProcesses& processes) {
       kill_processes(*attempt.job, processes, with_berth);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,10 +33,13 @@ enum class JobEndResult : std::uint8_t {
   alive,      // a process does not end even by SIGKILL: it hangs in the kernel
 };
 
+// Called once, when some jobs have not ended a second after SIGTERM: with their ids.
+using OnSlowEnd = std::function<void(const std::vector<std::string>& ids)>;
+
 // Ends all jobs at once, and returns what became of each, in their order. Takes up to `grace`, and
 // some seconds more for a process that has to be killed. The caller has checked that the user may
 // end these jobs; the kernel checks it again.
 std::vector<JobEndResult> end_jobs(const std::vector<JobToEnd>& jobs,
-                                   std::chrono::nanoseconds grace);
+                                   std::chrono::nanoseconds grace, const OnSlowEnd& on_slow = {});
 
 }  // namespace berth

@@ -76,9 +76,16 @@ Result<int> run(const CancelCommandOptions& options) {
                 "cancel: one of these jobs is on another host, whose answer is text; omit --json");
   }
   std::vector<CancelledJob> jobs;
+  const OnSlowEnd report_slow = [&](const std::vector<std::string>& ids) {
+    print_message(
+        fmt::format("{} {} not ended yet; SIGKILL follows {} after SIGTERM",
+                    ids.size() == 1 ? "job " + ids.front() : fmt::format("{} jobs", ids.size()),
+                    ids.size() == 1 ? "has" : "have", format_duration(options.grace)));
+  };
   // If one of the ids of this host is refused, nothing is ended on other hosts.
   if (by_selection) TRY(cancel_remote_tickets(remote));
-  if (by_selection || !selection.ids.empty()) jobs = TRY(cancel(selection, options.grace));
+  if (by_selection || !selection.ids.empty())
+    jobs = TRY(cancel(selection, options.grace, report_slow));
   int code = 0;
   for (CancelledJob& job : jobs) {
     if (const auto name = remote.names.find(job.id); name != remote.names.end())

@@ -49,6 +49,8 @@ std::string until_text(const JobInfo& job, TimePoint now) {
 Cell state_cell(const JobInfo& job) {
   Style style = Style::plain;
   if (job.state == JobState::running) style = Style::notice;
+  const bool failed = job.state == JobState::ended && job.exit_code.value_or(0) != 0;
+  if (failed) return {"failed", Style::bad};
   if (job.state == JobState::ended) style = Style::dim;
   return {state_name(job.state), style};
 }
