@@ -265,7 +265,7 @@ def test_a_terminal(managed, jobs):
 
 def test_a_script_on_a_terminal(managed):
     """The output is that of the original: nothing about a lease."""
-    script = "G=$(GPU.py --get); echo $G; GPU.py --release $G; GPU.py --get --pid $$ > id; grn-run 'echo hi'"
+    script = "G=$(GPU.py --get); echo $G; GPU.py --release $G; GPU.py --get --pid $$ >number; grn-run 'echo hi'"
     path = managed.folder / "script"
     path.write_text(script)
-    assert run_on_terminal(managed, f"bash --norc {path}", "") == "0\nGPU 0 released.\nhi\n"
+    assert run_on_terminal(managed, f"cd {managed.folder} && bash --norc {path}", "") == "0\nGPU 0 released.\nhi\n"
