@@ -52,6 +52,7 @@ def test_cancel(server, jobs):  # noqa: F811
     assert [(job["id"], job["result"]) for job in run_json(server, "cancel", waiting)["jobs"]] == [(waiting, "cancelled")]
     [ended] = run_json(server, "cancel", running)["jobs"]
     assert (ended["id"], ended["result"]) == (running, "ended") and running in ended["text"]
+    server.berth("wait", waiting)  # its process takes a moment to notice
     assert run_json(server, "cancel", "--all") == {"jobs": []}
 
 
