@@ -158,8 +158,8 @@ def test_a_job_that_ends_meanwhile_leaves_nothing(server, jobs):  # noqa: F811
     lease = only_lease(server)["id"]
     trace = server.folder / "trace"
     trace.touch()
-    extend = server.start("strace", "-f", "-o", trace, "-e", "trace=fchmod,write,renameat", "-e",
-                          "inject=write:signal=SIGSTOP:when=1", BERTH, "extend", lease, "1h")
+    extend = server.start("strace", "-f", "-o", trace, "-e", "trace=utimensat,renameat", "-e",
+                          "inject=utimensat:signal=SIGSTOP:when=1", BERTH, "extend", lease, "1h")
     wait_until(lambda: "--- stopped by SIGSTOP" in trace.read_text(), "the stop")
     job.process.stdin.close()
     job.process.wait(LIMIT)

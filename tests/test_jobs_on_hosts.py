@@ -495,7 +495,7 @@ def test_redis_is_away_for_a_while(lab, server):
     with contextlib.closing(Proxy(str(server.redis.socket), lab.folder / "proxy")) as proxy:
         away = {"BERTH_URL": lab.common["BERTH_URL"].replace(str(server.redis.socket), str(proxy.path))}
         wait = lab.head.start(BERTH, "wait", job, env=away)
-        wait_until(lambda: proxy.count > 20, "it waits")
+        wait_until(lambda: proxy.count > 100, "it has found the job, and asks again")
         proxy.refuse()
         proxy.cut()
         assert lab.head.run(BERTH, "jobs", env=away).returncode == 74
