@@ -170,6 +170,7 @@ class Adoption {
     std::vector<Client> clients = TRY(transaction_->read_leases());
     const std::vector<Drain> drains = TRY(transaction_->read_drains());
     std::vector<Record> leases;
+    leases.reserve(clients.size() + 1);  // and that of the process
     for (Client& client : clients) leases.push_back(std::move(client.record));
     AdoptionCheck check;
     check.view = make_host_view(snapshot_, leases, drains);

@@ -18,6 +18,7 @@
 #include "base/suggestion.h"
 #include "base/terminal.h"
 #include "base/text.h"
+#include "base/unique_fd.h"
 #include "base/users.h"
 #include "harbour/record.h"
 #include "run/notify_sender.h"

@@ -126,9 +126,9 @@ Action define_adopt(Flags& command, const CommandContext& /*context*/) {
                                       "auto needs a job type, which a process does not have; "
                                       "write a size such as 8GiB");
                         });
-    }
-    if (names == "--time" || names == "--label")
+    } else if (names == "--time" || names == "--label") {
       command.add_value(std::string(names).c_str(), type, help, std::move(read));
+    }
   });
   command.add_flag("--json", options->json, "Print the lease as JSON");
   command.set_footer(
