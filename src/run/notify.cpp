@@ -31,15 +31,11 @@ constexpr std::string_view kNone = "none";
 constexpr std::array kDefaultEvents{NotifyEvent::ended, NotifyEvent::failed,
                                     NotifyEvent::out_of_memory, NotifyEvent::refused};
 
-std::vector<std::string> target_names() {
+template <class Value, std::size_t N>
+std::vector<std::string> names_of(const std::array<Value, N>& values) {
   std::vector<std::string> names;
-  for (const NotifyTarget target : kNotifyTargets) names.emplace_back(to_string(target));
-  return names;
-}
-
-std::vector<std::string> event_names() {
-  std::vector<std::string> names;
-  for (const NotifyEvent event : kNotifyEvents) names.emplace_back(to_string(event));
+  names.reserve(N);
+  for (const Value value : values) names.emplace_back(to_string(value));
   return names;
 }
 
@@ -56,7 +52,7 @@ Result<NotifyTarget> parse_target(std::string_view word) {
   for (const NotifyTarget target : kNotifyTargets) {
     if (to_string(target) == word) return target;
   }
-  std::vector<std::string> known = target_names();
+  std::vector<std::string> known = names_of(kNotifyTargets);
   known.emplace_back(kNone);
   return tl::make_unexpected(unknown_word_error(word, "a target of notifications", known));
 }
@@ -70,7 +66,7 @@ Result<void> add_event(std::string_view word, std::set<NotifyEvent>& events) {
     events.insert(*event);
     return {};
   }
-  std::vector<std::string> known = event_names();
+  std::vector<std::string> known = names_of(kNotifyEvents);
   known.emplace_back(kAllEvents);
   return tl::make_unexpected(unknown_word_error(word, "an event of a job", known));
 }
