@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unistd.h>
 
 #include "base/text.h"
@@ -34,16 +35,17 @@ std::chrono::nanoseconds extended_time(const Record& lease, std::chrono::nanosec
 Result<Record> extend_lease(const std::string& id, std::chrono::nanoseconds time) {
   std::optional<Harbour> harbour = TRY(Harbour::open_existing());
   if (!harbour || !is_id(id)) return tl::make_unexpected(no_such_lease_error(id));
-  const std::unique_ptr<Transaction> transaction =
+  std::unique_ptr<Transaction> transaction =
       TRY(begin_to_ring_front(*harbour, LockMode::exclusive));
   std::optional<Client> lease = TRY(transaction->read_lease(id));
   if (!lease || transaction->is_ended(id, std::nullopt))
     return tl::make_unexpected(no_such_lease_error(id));
   Record record = std::move(lease->record);
   if (record.uid != ::geteuid()) {
-    const uid_t owner = record.uid;
-    return fail(ErrorKind::permission, fmt::format("lease {} belongs to {}; only {} can extend it",
-                                                   id, user_name(owner), user_name(owner)));
+    transaction.reset();  // drops the lock: user_name() may be slow
+    const std::string owner = user_name(record.uid);
+    return fail(ErrorKind::permission,
+                fmt::format("lease {} belongs to {}; only {} can extend it", id, owner, owner));
   }
   // A record that was not read completely must not be written.
   if (!record.problem.empty() || record.version != kProtocolVersion) {

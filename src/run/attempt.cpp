@@ -159,7 +159,7 @@ class Attempt {
     const auto due = end_alert_->due();
     if (!due) return kNotDue;
     if (*due > now) return std::chrono::ceil<std::chrono::milliseconds>(*due - now);
-    end_alert_->set_told();
+    end_alert_->set_reported();
     const TimePoint end = *announced_end();
     const auto left =
         std::max(std::chrono::round<std::chrono::seconds>(end - now), std::chrono::seconds(0));

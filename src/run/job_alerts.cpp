@@ -15,14 +15,14 @@ void EndAlert::set_end(std::optional<TimePoint> end, TimePoint now) {
 }
 
 std::optional<std::chrono::nanoseconds> IdleAlert::observe(GpuLoad load, Clock::time_point now) {
-  if (load == GpuLoad::in_use) is_told_ = false;
+  if (load == GpuLoad::in_use) is_reported_ = false;
   if (load != GpuLoad::idle) {
     idle_since_.reset();
     return std::nullopt;
   }
   if (!idle_since_) idle_since_ = now;
   const std::chrono::nanoseconds idle = now - *idle_since_;
-  if (idle < limit_ || std::exchange(is_told_, true)) return std::nullopt;
+  if (idle < limit_ || std::exchange(is_reported_, true)) return std::nullopt;
   return idle;
 }
 

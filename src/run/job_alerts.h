@@ -1,5 +1,5 @@
-// Decides when the user of a running job is told that its announced end comes, or that its GPUs are
-// idle. Reads no clock, file or driver: the caller passes what it sees.
+// Decides when the user of a running job is notified that its announced end is near, or that its
+// GPUs are idle. Reads no clock, file or driver: the caller passes the values.
 #pragma once
 
 #include <chrono>
@@ -10,8 +10,8 @@
 
 namespace berth {
 
-// Tells once of each end, `before` the end. Of an end that is nearer than twice that time when it
-// becomes known: in the middle between.
+// Each end is due once, `before` the end. If the end is nearer than twice that time when it becomes
+// known, it is due halfway.
 class EndAlert {
  public:
   // `since`: when the job got its GPUs.
@@ -19,9 +19,9 @@ class EndAlert {
 
   // The end that is announced now; nullopt: none is.
   void set_end(std::optional<TimePoint> end, TimePoint now);
-  // When to tell; nullopt: there is no end, or it was told already.
+  // When to report the end; nullopt: there is no end, or it was reported already.
   std::optional<TimePoint> due() const { return due_; }
-  void set_told() { due_.reset(); }
+  void set_reported() { due_.reset(); }
 
  private:
   std::chrono::nanoseconds before_;
@@ -30,8 +30,7 @@ class EndAlert {
   std::optional<TimePoint> due_;
 };
 
-// Tells once of each time in which the GPUs are idle. After that, a GPU must be in use before it
-// tells again.
+// Reports each idle time once. After that, a GPU must be in use before it reports again.
 class IdleAlert {
  public:
   using Clock = UsageMeter::Clock;
@@ -39,13 +38,13 @@ class IdleAlert {
   explicit IdleAlert(std::chrono::nanoseconds limit) : limit_(limit) {}
 
   // `load` is that of the last sample. Returns how long the GPUs have been idle when it is time to
-  // tell. An unknown load is not idle: the time begins again.
+  // report that. An unknown load is not idle: the time begins again.
   std::optional<std::chrono::nanoseconds> observe(GpuLoad load, Clock::time_point now);
 
  private:
   std::chrono::nanoseconds limit_;
   std::optional<Clock::time_point> idle_since_;
-  bool is_told_ = false;
+  bool is_reported_ = false;
 };
 
 }  // namespace berth

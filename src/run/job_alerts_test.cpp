@@ -16,7 +16,7 @@ TEST(EndAlert, is_due_before_the_end_once) {
   EXPECT_EQ(alert.due(), std::nullopt);
   alert.set_end(kGranted + 2h, kGranted + 1s);
   EXPECT_EQ(alert.due(), kGranted + 110min);
-  alert.set_told();
+  alert.set_reported();
   alert.set_end(kGranted + 2h, kGranted + 111min);
   EXPECT_EQ(alert.due(), std::nullopt);
 }
@@ -24,7 +24,7 @@ TEST(EndAlert, is_due_before_the_end_once) {
 TEST(EndAlert, is_due_again_for_another_end) {
   EndAlert alert(10min, kGranted);
   alert.set_end(kGranted + 2h, kGranted);
-  alert.set_told();
+  alert.set_reported();
   alert.set_end(kGranted + 3h, kGranted + 111min);
   EXPECT_EQ(alert.due(), kGranted + 170min);
   alert.set_end(std::nullopt, kGranted + 112min);
