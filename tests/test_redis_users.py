@@ -48,3 +48,17 @@ def test_the_uid_of_a_record_is_that_of_the_host(server, jobs, open_build, names
         [one] = map(json.loads, text.splitlines())
         assert (one["lease"], one["ending"]) == (lease, "running")
     assert server.run(*ALICE, *namespace, berth, "cancel", host["queue"][0]["ticket"]).returncode == 0
+
+
+def test_extend_makes_no_file_for_a_lease_of_another_directory(server, jobs):  # noqa: F811
+    """Such a lease belongs to a container, or any client of Redis has written it."""
+    [lease] = ready(jobs.start("berth", "run", "--time", "1h", "--", "sh", "-c", 'echo "$BERTH_LEASE"; echo ready; read -r line'))
+    container = server.folder / "container"
+    container.mkdir()
+    container.chmod(0o1777)
+    env = {"BERTH_DIR": str(container)}
+    assert lease in server.berth("status", "--json", env=env).stdout, "it is a lease of this host"
+    result = server.berth("extend", lease, "1h", env=env)
+    assert result.returncode == 64 and lease in result.stderr and result.stderr.count("\n") == 1
+    assert list(container.glob(f"*{lease}*")) == []
+    assert server.berth("extend", lease, "1h").returncode == 0

@@ -24,6 +24,13 @@ constexpr std::uint64_t kEndOfQueue = 999'999'999'999'999;
 // have arrived yet.
 constexpr std::chrono::seconds kMinLostLeaseAge(30);
 
+Error other_directory_error(const char* command, const std::string& id) {
+  return {ErrorKind::usage,
+          fmt::format("lease {1} belongs to a container with its own BERTH_DIR; run "
+                      "'berth {0} {1}' there",
+                      command, id)};
+}
+
 }  // namespace
 
 RedisTransaction::RedisTransaction(RedisHostStore& store, StoreSnapshot snapshot,
@@ -226,6 +233,9 @@ Result<std::uint64_t> RedisTransaction::next_file_number() {
 }
 
 Result<void> RedisTransaction::replace_lease(const Record& record) {
+  // Any client of Redis can write a lease in this user's name: no file is made for it here.
+  if (!TRY(local_->read_lease(record.id)))
+    return tl::make_unexpected(other_directory_error("extend", record.id));
   TRY(local_->replace_lease(record));
   change_.leases_to_replace.emplace_back(record.id, format_shared_record(record));
   return {};
@@ -292,10 +302,7 @@ Result<void> RedisTransaction::end_lease(const Client& lease) {
   const std::string& id = lease.record.id;
   auto local = TRY(local_->read_lease(id));
   if (!local) {
-    return fail(ErrorKind::usage,
-                fmt::format("lease {0} belongs to a container with its own BERTH_DIR; run "
-                            "'berth release {0}' there",
-                            id));
+    return tl::make_unexpected(other_directory_error("release", id));
   }
   // The kernel lets only the owner and root do this.
   TRY(local_->end_lease(*local));
